@@ -18,13 +18,13 @@ import torch
 from torch import nn
 
 from braze.interop.backends import Backend, Level
-from braze.ir.entry import FrameValues
+from braze.ir.captured.compile_request import FrameValues
 from braze.options import config
-from braze.runtime.binding import make_binder
-from braze.runtime.driver import CompiledCallable, Dispatcher
-from braze.runtime.guards import order_guards
-from braze.runtime.guards_memory import SnapshotMemory
-from braze.runtime.guards_native import LOADER
+from braze.runtime.dispatch.argument_binding import make_binder
+from braze.runtime.dispatch.compiled_function import CompiledCallable, Dispatcher
+from braze.runtime.guards.compile import order_guards
+from braze.runtime.guards.native_extension import LOADER
+from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.targets import make_dispatcher
 from braze.trace import JOURNAL
 

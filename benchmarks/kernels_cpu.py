@@ -23,10 +23,10 @@ from braze.codegen.cpp import generate
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.runtime.link import link
-from braze.runtime.toolchain import NoCompiler
+from braze.runtime.launch.cpp_compiler import NoCompiler
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 Tensor = torch.Tensor
 
@@ -109,8 +109,8 @@ def compile_case(case: Case, options: Options) -> Callable[[Sequence[Tensor]], l
     """The case through trace, lowering, schedule, generation and build."""
     tracer = Tracer()
     with torch.no_grad(), tracer:
-        standins = [tracer.add_input(x) for x in case.inputs]
-        finished = tracer.finish([case.function(*standins)])
+        fakes = [tracer.add_input(x) for x in case.inputs]
+        finished = tracer.finish([case.function(*fakes)])
     program = lower(rewrite(finished.graph, options), options)
     plan = schedule(program, options)
     linked = link(plan, generate(plan, options), options)

@@ -38,15 +38,15 @@ from benchmarks.kernels_gpu_cases import Case, cases
 from braze.codegen.triton import generate, supports
 from braze.codegen.triton.source import launches as launches_of
 from braze.codegen.triton.tiling import plan_tiling
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import Buffer
-from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.loops import Buffer
+from braze.ir.kernels.schedule import ExternStep, Schedule
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.schedule import CUDA, Target, schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 Tensor = torch.Tensor
 _WARM_UP_S = 0.04  # of replays before any is timed: clocks rise under load
@@ -68,8 +68,8 @@ def trace(case: Case, target: Target = CUDA) -> tuple[Schedule, tuple[int, ...]]
     tracer = Tracer(replayable=False)
     given = case.inputs("cpu", empty=True)
     with torch.no_grad(), tracer:
-        standins = [tracer.add_input(x) for x in given]
-        results = case.function(*standins)
+        fakes = [tracer.add_input(x) for x in given]
+        results = case.function(*fakes)
         finished = tracer.finish(list(results) if isinstance(results, tuple) else [results])
     graph = complex_as_pairs(finished.graph, ("cpu",))  # where the tensors of the trace are
     program = lower(rewrite(graph, options), options, supports)

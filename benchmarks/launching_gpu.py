@@ -23,15 +23,15 @@ import torch
 import braze
 from benchmarks.kernels_gpu import trace
 from benchmarks.kernels_gpu_cases import Case, Input
-from braze.compat.cuda import current_stream
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.schedule import Kernel
+from braze.compat.torch.cuda import current_stream
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.schedule import Kernel
 from braze.options import config
-from braze.runtime.cubins import build_cubins
-from braze.runtime.cuda_driver import DRIVERS
-from braze.runtime.device_plan import Entries, Places, encode
-from braze.runtime.new_tensors import load_launcher_for_devices
-from braze.runtime.toolchain import NoCompiler, find_toolchain
+from braze.runtime.cuda.cubin_cache import build_cubins
+from braze.runtime.cuda.driver_api import DRIVERS
+from braze.runtime.cuda.launch_plan import Entries, Places, encode
+from braze.runtime.cuda.output_allocation import load_launcher_for_devices
+from braze.runtime.launch.cpp_compiler import NoCompiler, find_toolchain
 
 Call = Callable[[], Any]
 COUNTS = (1, 5, 17, 33)

@@ -22,7 +22,7 @@ import torch
 import braze
 from benchmarks.guards_cpu import Linears
 from benchmarks.timing import turns
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 
 Call = Callable[[], Any]
 

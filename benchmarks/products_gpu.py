@@ -28,13 +28,13 @@ from benchmarks.kernels_gpu import Planned as PlannedLaunches
 from benchmarks.kernels_gpu import Prepared, build_all, copy_bandwidth, measure, moved
 from benchmarks.kernels_gpu_cases import Case, Input
 from braze.codegen.triton import kernel_alternatives, supports
-from braze.ir.kernel import Launch
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.kernels.kernel import Launch
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 _SETS = 3  # at least
 _SET_BYTES = 240 << 20  # of all sets together, at least
@@ -142,7 +142,7 @@ PROLOGUES = (
     ),
 )
 # Nothing to fuse: without tuning, too, a kernel of ours writes rows that begin anywhere
-# (`schedule/odd_products.py`).
+# (`schedule/matmul/unaligned_gemm.py`).
 LOGITS = (
     Case("logits of gpt2", F.linear, _half((4096, 768), (50257, 768))),
     Case("logits of bert", F.linear, _half((8192, 768), (30522, 768), (30522,))),

@@ -82,7 +82,7 @@ def _start_nothing() -> None:
 
 def _settle_braze() -> None:
     """The extension that checks guards is built in a thread of its own, once a machine."""
-    importlib.import_module("braze.runtime.guards_native").LOADER.wait()
+    importlib.import_module("braze.runtime.guards.native_extension").LOADER.wait()
 
 
 def _no_graphs() -> GraphCounts:

@@ -21,9 +21,9 @@ _CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-")
 os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
 
-from braze.compat.ambient import ambient_state  # noqa: E402
-from braze.compat.backward import saved_hooks  # noqa: E402
-from braze.compat.transforms import transform_levels  # noqa: E402
+from braze.compat.torch.ambient_state import ambient_state  # noqa: E402
+from braze.compat.torch.autograd_engine import saved_hooks  # noqa: E402
+from braze.compat.torch.functorch import transform_levels  # noqa: E402
 from braze.options import config  # noqa: E402
 from braze.report.logs import shown_logs  # noqa: E402
 from braze.trace import Journal  # noqa: E402

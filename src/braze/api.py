@@ -23,12 +23,12 @@ from typing import Any, TypeVar, final, overload
 import torch
 
 from braze import targets
-from braze.compat.callables import as_function
-from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
-from braze.compat.numpy_wrappers import in_place_of_torch_s
-from braze.compat.numpy_wrappers import wrap_numpy as wrap_numpy
-from braze.compat.other_compilers import hide_from_other_compilers
+from braze.compat.numpy.wrappers import in_place_of_torch_s
+from braze.compat.numpy.wrappers import wrap_numpy as wrap_numpy
 from braze.compat.private_names import gone_essentials
+from braze.compat.python.callables import as_function
+from braze.compat.python.other_compilers import hide_from_other_compilers
+from braze.compat.torch.dynamo_interop import compiled_by_torch, is_disabled_by_torch
 from braze.errors import InvalidOption, PrivateNameGone, UserError, unknown_name
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler

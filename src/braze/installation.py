@@ -18,9 +18,9 @@ import torch
 from braze.api import compile as compile_by_braze
 from braze.api import compile_in_place
 from braze.api import reset as reset_braze
-from braze.compat.compiler_questions import stance_of_compiler
-from braze.compat.modules import called_module, compiled_call
-from braze.compat.other_compilers import hide_from_other_compilers
+from braze.compat.python.other_compilers import hide_from_other_compilers
+from braze.compat.torch.dynamo_interop import stance_of_compiler
+from braze.compat.torch.nn_modules import called_module, compiled_call
 from braze.stances import STANCES, check_stance, set_stance
 
 _OURS = ("inductor", "braze")

@@ -27,7 +27,9 @@ class Mark(enum.Enum):
     DISABLE = "disable"  # break the graph, run it natively, compile nothing in it
     DISABLE_FRAME = "disable_frame"  # run its own tensor operations natively; compile its callees
     DISALLOW_IN_GRAPH = "disallow_in_graph"  # break the graph at it
-    ALLOW_IN_GRAPH = "allow_in_graph"  # call it on stand-ins without interpreting its Python code
+    ALLOW_IN_GRAPH = (
+        "allow_in_graph"  # call it on fake tensors without interpreting its Python code
+    )
     ASSUME_CONSTANT = "assume_constant_result"  # call it once while capturing, its result is fixed
     GRAPH_BREAK = "graph_break"  # `braze.graph_break` itself
     IS_COMPILING = "is_compiling"  # `braze.is_compiling` itself: True while capturing

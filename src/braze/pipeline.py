@@ -32,11 +32,11 @@ from braze.autograd import (
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.capture import is_answered as is_answered
-from braze.capture.break_reasons import at_the_end_of_the_stack
-from braze.capture.single_use import ended_guard
-from braze.compat.backward import Casts
-from braze.compat.bytecode import instructions_text
-from braze.compat.isolation import run_isolated
+from braze.capture.exit.self_invalidating import ended_guard
+from braze.capture.graph_breaks import at_the_end_of_the_stack
+from braze.compat.python.bytecode import instructions_text
+from braze.compat.torch.autograd_engine import Casts
+from braze.compat.torch.thread_state import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, CannotBuild, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
@@ -44,21 +44,17 @@ from braze.interop.backends import Backend, Level
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
 from braze.interop.fx_graph import to_fx
 from braze.interop.torch_compilers import run_by_compiler
-from braze.ir.custom_gradient import without_custom_gradients
-from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
-from braze.ir.frame import Break, CapturedFrame, Refused, Return
-from braze.ir.frame_sizes import is_symbolic, lacks_symbols
-from braze.ir.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
-from braze.ir.kernel import print_sources
-from braze.ir.loops import ExternCall
-from braze.ir.origin import Origin
-from braze.ir.print_graph import print_graph
-from braze.ir.print_loops import print_loops
-from braze.ir.print_schedule import print_fusion, print_schedule
-from braze.ir.random_ops import drawing_devices
-from braze.ir.run_graph import compile_graph_runner, untracked, with_gradients
-from braze.ir.schedule import Kernel, Schedule
-from braze.ir.training import (
+from braze.ir.captured.compile_request import (
+    CompileAnswer,
+    CompiledEntry,
+    CompileRequest,
+    GraphCallable,
+)
+from braze.ir.captured.frame import Break, CapturedFrame, Refused, Return
+from braze.ir.captured.frame_sizes import is_symbolic, lacks_symbols
+from braze.ir.graphs.custom_gradient import without_custom_gradients
+from braze.ir.graphs.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
+from braze.ir.graphs.joint_graph import (
     PLAIN,
     Backward,
     ForwardBackward,
@@ -68,29 +64,38 @@ from braze.ir.training import (
     print_joint,
     stage_role,
 )
-from braze.ir.verify_graph import verify_graph
-from braze.ir.verify_loops import verify_loops
-from braze.ir.verify_training import verify_pair
-from braze.ir.versions import keeping_versions
+from braze.ir.graphs.print_graph import print_graph
+from braze.ir.graphs.random_ops import drawing_devices
+from braze.ir.graphs.run_graph import compile_graph_runner, untracked, with_gradients
+from braze.ir.graphs.verify_graph import verify_graph
+from braze.ir.graphs.verify_joint_graph import verify_pair
+from braze.ir.graphs.version_counters import keeping_versions
+from braze.ir.kernels.kernel import print_sources
+from braze.ir.kernels.loops import ExternCall
+from braze.ir.kernels.print_loops import print_loops
+from braze.ir.kernels.print_schedule import print_fusion, print_schedule
+from braze.ir.kernels.schedule import Kernel, Schedule
+from braze.ir.kernels.verify_loops import verify_loops
+from braze.ir.origin import Origin
 from braze.lower import lower
 from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.report.warned import Warned
 from braze.rewrite import choose_kernels, rewrite, rewrite_joint
-from braze.runtime.checks import with_checks
-from braze.runtime.draws import with_draws
-from braze.runtime.gradient_hooks import WATCH
-from braze.runtime.guards import compile_entry_check
-from braze.runtime.hooks_around import with_hooks_checked
-from braze.runtime.ready_leaves import with_leaves_ready
-from braze.runtime.result_views import with_views_of_eager
-from braze.runtime.toolchain import NoCompiler
-from braze.runtime.training import Groups, Stages, TrainingGraph
+from braze.runtime.autograd.compiled_autograd_function import Groups, Stages, TrainingGraph
+from braze.runtime.autograd.output_views import with_views_of_eager
+from braze.runtime.autograd.saved_tensor_hooks import with_hooks_checked
+from braze.runtime.dispatch.leaf_preparation import with_leaves_ready
+from braze.runtime.dispatch.random_inputs import with_draws
+from braze.runtime.dispatch.runtime_checks import with_checks
+from braze.runtime.guards.compile import compile_entry_check
+from braze.runtime.guards.leaf_hooks import WATCH
+from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
-from braze.standins import Tracer
-from braze.trace import Journal, Recorder
+from braze.trace import CompileRecorder, Journal
+from braze.tracing import Tracer
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
@@ -99,7 +104,7 @@ _WARNED = Warned()
 
 
 def compile_graph(
-    graph: Graph, options: Options, recorder: Recorder, role: Role = PLAIN
+    graph: Graph, options: Options, recorder: CompileRecorder, role: Role = PLAIN
 ) -> GraphCallable:
     """All stages behind capture: a graph as fused kernels and calls of ATen. Behind lowering
     nothing here holds the graph's nodes: a large one is as large as what is made of it."""
@@ -134,7 +139,7 @@ def compile_graph(
 def _plan(
     graph: Graph,
     options: Options,
-    recorder: Recorder,
+    recorder: CompileRecorder,
     kind: Device,
     device: torch.device,
     has_others: bool,
@@ -162,7 +167,7 @@ def _plan(
     return plan
 
 
-CompileOne: TypeAlias = Callable[[Graph, Recorder, Role], GraphCallable]
+CompileOne: TypeAlias = Callable[[Graph, CompileRecorder, Role], GraphCallable]
 
 
 def compile_with_backward(
@@ -170,8 +175,8 @@ def compile_with_backward(
     joint: JointGraph,
     compile_one: CompileOne,
     options: Options,
-    recorder: Recorder,
-    backward_recorder: Callable[[], Recorder],
+    recorder: CompileRecorder,
+    backward_recorder: Callable[[], CompileRecorder],
 ) -> GraphCallable:
     """A graph whose inputs need gradients: forward now, backward when it is first asked for.
 
@@ -187,7 +192,7 @@ def compile_with_backward(
         recorder.emit("aot_joint_graphs", lambda: print_joint(joint))
 
     def trace_and_compile(
-        given: tuple[bool, ...], casts: Casts, groups: Groups, recorder: Recorder
+        given: tuple[bool, ...], casts: Casts, groups: Groups, recorder: CompileRecorder
     ) -> tuple[Backward, GraphCallable | Stages]:
         backward, role = pair.backward, backward_role(pair)
         if given != tuple(tangent is not None for tangent in joint.tangents) or casts:
@@ -226,7 +231,7 @@ def _backward_for(
     pair: ForwardBackward,
     given: tuple[bool, ...],
     casts: Casts,
-    recorder: Recorder,
+    recorder: CompileRecorder,
 ) -> Backward:
     """The backward for the gradients that come in, from what the forward saved for all."""
     try:
@@ -268,7 +273,7 @@ class FrameCompiler:
     def __call__(self, request: CompileRequest) -> CompileAnswer:
         code = request.code
         origin = Origin(code.co_filename, code.co_firstlineno, code.co_qualname)
-        recorder = Recorder(self.journal, code.co_qualname, origin)
+        recorder = CompileRecorder(self.journal, code.co_qualname, origin)
         if request.failures:
             recorder.emit("recompiles", lambda: format_failures(code.co_qualname, request.failures))
         recorder.emit("bytecode", lambda: instructions_text(code, request.offset))
@@ -288,7 +293,7 @@ class FrameCompiler:
         finally:
             recorder.finish(outcome)
 
-    def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
+    def _compile(self, request: CompileRequest, recorder: CompileRecorder) -> CompileAnswer:
         policy = self._policy(request)
         if self.backend.level is Level.KERNELS:
             prepare_devices()
@@ -304,7 +309,7 @@ class FrameCompiler:
             return self._compiled(request, constant, recorder, self.backend.level)
 
     def _compiled(
-        self, request: CompileRequest, policy: SizePolicy, recorder: Recorder, level: Level
+        self, request: CompileRequest, policy: SizePolicy, recorder: CompileRecorder, level: Level
     ) -> CompileAnswer:
         captured, joint = self._traced(request, policy, recorder)
         if isinstance(joint, NotDifferentiable) and is_symbolic(captured):
@@ -324,7 +329,7 @@ class FrameCompiler:
         made = self._graph_callable(given.pop(), joint, request, recorder, level)
         return dataclasses.replace(entry_of(kept, made, draws_on), **recorder.of_entry())
 
-    def _note_captured(self, captured: CapturedFrame, recorder: Recorder) -> None:
+    def _note_captured(self, captured: CapturedFrame, recorder: CompileRecorder) -> None:
         recorder.count("bytecodes", captured.bytecodes)
         recorder.note_guards(map(format_guard, captured.guards))
         recorder.emit("guards", lambda: format_guard_tree(captured.guards))
@@ -336,7 +341,7 @@ class FrameCompiler:
             verify_graph(captured.graph)
 
     def _traced(
-        self, request: CompileRequest, policy: SizePolicy, recorder: Recorder
+        self, request: CompileRequest, policy: SizePolicy, recorder: CompileRecorder
     ) -> tuple[CapturedFrame | Refused, _Joint]:
         """The frame, and its graph with the backward where gradients are needed."""
         with recorder.stage("capture"):
@@ -359,7 +364,7 @@ class FrameCompiler:
         return with_assumptions(captured, joint.assumed), joint
 
     def _left_once(
-        self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
+        self, captured: CapturedFrame, request: CompileRequest, recorder: CompileRecorder
     ) -> Refused | None:
         """A large graph of a first call that would serve no other is not compiled."""
         size = len(captured.graph.nodes)
@@ -404,7 +409,7 @@ class FrameCompiler:
         captured: CapturedFrame,
         joint: _Joint,
         request: CompileRequest,
-        recorder: Recorder,
+        recorder: CompileRecorder,
         level: Level,
     ) -> GraphCallable:
         """The graph in the form that the backend asks for, compiled. Raises _Faulted."""
@@ -436,7 +441,7 @@ class FrameCompiler:
         graph: Graph,
         joint: JointGraph | NotDifferentiable,
         compile_one: CompileOne,
-        recorder: Recorder,
+        recorder: CompileRecorder,
     ) -> GraphCallable:
         """With its backward."""
         if isinstance(joint, NotDifferentiable):
@@ -448,20 +453,22 @@ class FrameCompiler:
             with recorder.stage("rewrite"):
                 joint = rewrite_joint(joint, self.options)
         again = functools.partial(
-            Recorder, self.journal, f"{recorder.function} (backward)", recorder.origin
+            CompileRecorder, self.journal, f"{recorder.function} (backward)", recorder.origin
         )
         return compile_with_backward(graph, joint, compile_one, self.options, recorder, again)
 
-    def _eager_kernels(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
+    def _eager_kernels(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         recorder.emit("aot_graphs", lambda: print_graph(graph))
         return compile_graph_runner(graph, role.takes_inputs)
 
-    def _rewritten(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
+    def _rewritten(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         with recorder.stage("rewrite"):
             graph = rewrite(graph, self.options)
         return untracked(self._eager_kernels(graph, recorder, role))
 
-    def _by_user_compilers(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
+    def _by_user_compilers(
+        self, graph: Graph, recorder: CompileRecorder, role: Role
+    ) -> GraphCallable:
         """The ATen graph by one of the compilers of an `aot_backend`, when it first runs."""
         compiler = self.backend.backward_compiler if role.takes_inputs else self.backend.compiler
         assert compiler is not None, self.backend
@@ -477,13 +484,13 @@ class FrameCompiler:
         recorder.emit("aot_graphs", lambda: print_graph(graph))
         return keeping_versions(CompiledAtFirstCall(graph, compiler, instead), graph)
 
-    def _kernels(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
+    def _kernels(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         try:
             return self._consumed(graph, recorder, role)
         except _Faulted as fault:
             return self._eager_instead(graph, fault.failure, recorder)
 
-    def _consumed(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
+    def _consumed(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         """A graph that nobody else holds goes when it is lowered. Raises _Faulted."""
         given, first = [graph], graph.nodes[0].origin if graph.nodes else None
         del graph
@@ -502,7 +509,7 @@ class FrameCompiler:
             raise _Faulted(failure) from error
 
     def _foreign(
-        self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
+        self, captured: CapturedFrame, request: CompileRequest, recorder: CompileRecorder
     ) -> GraphCallable:
         """A user's backend gets the torch-level graph and the inputs of this call."""
         compiler = self.backend.compiler
@@ -528,21 +535,21 @@ class FrameCompiler:
         return made
 
     def _eager_instead(
-        self, graph: Graph, failure: BrazeError, recorder: Recorder
+        self, graph: Graph, failure: BrazeError, recorder: CompileRecorder
     ) -> GraphCallable:
         """The graph by eager kernels, after one loud warning; of each thing that the machine lacks,
         one in the process."""
         self._note_fault(failure, recorder)
         return compile_graph_runner(graph)
 
-    def _note_fault(self, failure: BrazeError, recorder: Recorder) -> None:
+    def _note_fault(self, failure: BrazeError, recorder: CompileRecorder) -> None:
         recorder.note_fallback(f"the graph runs by eager kernels: {failure}")
         if isinstance(failure, CannotBuild):
             _WARNED.once(str(failure), failure.lack)
         else:
             warnings.warn(str(failure), BrazeWarning, stacklevel=3)
 
-    def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
+    def _refused(self, refused: Refused, recorder: CompileRecorder) -> Refused:
         if refused.kind == "once":
             recorder.note_once(refused.reason, refused.origin)
         elif refused.kind == "raises":
@@ -554,7 +561,7 @@ class FrameCompiler:
             recorder.note_break(note)
         return refused
 
-    def _note_break(self, stop: Break, graph: Graph, recorder: Recorder) -> None:
+    def _note_break(self, stop: Break, graph: Graph, recorder: CompileRecorder) -> None:
         note = note_of(stop.reason)
         if self.options.fullgraph or stop.reason.is_forbidden:
             raise graph_break(note, graph, fullgraph=self.options.fullgraph)

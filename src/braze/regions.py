@@ -1,7 +1,7 @@
 """Regions of a program in which a graph break is an error, or is none.
 
 The capture interprets this file as it does the program's: what a region's manager does while a
-frame is captured is in `braze.capture.break_regions`.
+frame is captured is in `braze.capture.handlers.break_regions`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from braze import targets
 from braze.errors import UserError, unknown_name
 from braze.interop.backends import BACKENDS, Backend, GraphCompiler
 from braze.marks import MARKS, Mark
-from braze.runtime.stance import STANCES as STANCES
-from braze.runtime.stance import Stance
+from braze.runtime.dispatch.stance import STANCES as STANCES
+from braze.runtime.dispatch.stance import Stance
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -15,7 +15,9 @@ from typing import Any, TypeVar, final
 
 import torch
 
-from braze.compat.modules import (
+from braze.compat.python.other_compilers import interpreted_as
+from braze.compat.torch.functorch import place_of_transformed
+from braze.compat.torch.nn_modules import (
     MODULE_CALL,
     MODULE_CALLS,
     compiled_call,
@@ -23,28 +25,26 @@ from braze.compat.modules import (
     module_call,
     set_compiled_call,
 )
-from braze.compat.other_compilers import interpreted_as
-from braze.compat.transforms import place_of_transformed
 from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
 from braze.interop.export import Exported, export_graph, holds_size
 from braze.interop.fx_graph import to_fx
-from braze.ir.entry import CompileRequest, FrameValues
-from braze.ir.frame import Return
-from braze.ir.random_ops import drawing_devices
-from braze.ir.run_graph import compile_graph_runner
+from braze.ir.captured.compile_request import CompileRequest, FrameValues
+from braze.ir.captured.frame import Return
+from braze.ir.graphs.random_ops import drawing_devices
+from braze.ir.graphs.run_graph import compile_graph_runner
 from braze.locks import make_lock
 from braze.marks import MARKS, Mark
 from braze.options import Options
 from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
-from braze.runtime.binding import make_binder
-from braze.runtime.callees import compile_callees
-from braze.runtime.dispatch_status import status_of
-from braze.runtime.driver import CompiledCallable, CompiledFunctions, Dispatcher
-from braze.runtime.entries import Entry
-from braze.runtime.guards import explain_failure
-from braze.runtime.module_shield import find_of, is_shielded, original_of, shield
-from braze.runtime.stance import DEFAULT, Stance
+from braze.runtime.dispatch.argument_binding import make_binder
+from braze.runtime.dispatch.cache_entries import CacheEntry
+from braze.runtime.dispatch.callees import compile_callees
+from braze.runtime.dispatch.compiled_function import CompiledCallable, CompiledFunctions, Dispatcher
+from braze.runtime.dispatch.module_wrapper import find_of, is_shielded, original_of, shield
+from braze.runtime.dispatch.stance import DEFAULT, Stance
+from braze.runtime.dispatch.status import status_of
+from braze.runtime.guards.compile import explain_failure
 from braze.trace import JOURNAL, CallableStatus, Journal
 
 
@@ -274,7 +274,7 @@ def export_function(
     eagerly = functools.partial(function, *bound, *args, **kwargs)
     captured = capture_whole(request, options, eagerly)
     runner, draws_on = compile_graph_runner(captured.graph), drawing_devices(captured.graph)
-    entry = Entry(entry_of(captured, runner, draws_on))
+    entry = CacheEntry(entry_of(captured, runner, draws_on))
     inputs = entry.check(values)
     if inputs is None:
         raise InternalError("export", explain_failure(captured.guards, values))

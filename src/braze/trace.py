@@ -270,7 +270,7 @@ JOURNAL = Journal(length=JOURNAL_LENGTH)
 
 
 @final
-class Recorder:
+class CompileRecorder:
     """Collects what happens in one compile. Used by one thread at a time, except `count`."""
 
     def __init__(self, journal: Journal, function: str, origin: object) -> None:
@@ -413,7 +413,7 @@ class Finishing:
     collected, into somebody else's report.
     """
 
-    recorder: Recorder
+    recorder: CompileRecorder
     outcome: str
 
     def __enter__(self) -> None: ...

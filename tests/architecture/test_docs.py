@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from braze.capture.break_reasons import CATALOGUE
+from braze.capture.graph_breaks import CATALOGUE
 from braze.options import Options
 from braze.report.catalogue import render_catalogue
 from tests.architecture.tree import ROOT, listed, source_files, tree_paths

@@ -21,7 +21,7 @@ VARIABLES = frozenset(
 )
 ATTRIBUTES = frozenset("_function __wrapped__ forward original".split())
 # There it is done, and nowhere else.
-DECIDES = ("src/braze/runtime/eager_calls.py", "leave_to_eager")
+DECIDES = ("src/braze/runtime/dispatch/eager_fallback.py", "leave_to_eager")
 
 # (file, function) -> why no call is left to eager there.
 REASONS: dict[tuple[str, str], str] = {
@@ -32,24 +32,36 @@ REASONS: dict[tuple[str, str], str] = {
     ("src/braze/targets.py", "call"): "the same of modules",
     ("src/braze/targets.py", "export_function"): "binds arguments",
     ("src/braze/targets.py", "__call__"): "a module's compiled call",
-    ("src/braze/runtime/module_shield.py", "_call_original"): "what other compilers read instead",
-    ("src/braze/runtime/module_shield.py", "_call_forward_of_original"): "the same",
+    ("src/braze/runtime/dispatch/module_wrapper.py", "_call_original"): (
+        "what other compilers read instead"
+    ),
+    ("src/braze/runtime/dispatch/module_wrapper.py", "_call_forward_of_original"): "the same",
     ("src/braze/targets.py", "_call_original"): "what other compilers read in the place of ours",
     ("src/braze/targets.py", "_call_class_forward"): "a forward that is compiled itself, or C code",
-    ("src/braze/runtime/driver.py", "_run_original"): "what other compilers read in place of ours",
+    ("src/braze/runtime/dispatch/compiled_function.py", "_run_original"): (
+        "what other compilers read in place of ours"
+    ),
     ("src/braze/pipeline.py", "capture_whole"): "export, of a program that raises: it does so here",
-    ("src/braze/runtime/driver.py", "_apply"): "a call that a frame makes behind a reported break",
-    ("src/braze/runtime/driver.py", "_find_and_run"): "binds arguments",
-    ("src/braze/runtime/callees.py", "_step"): "an optimizer's, called behind a reported break",
-    ("src/braze/runtime/module_shield.py", "__call__"): "calls what finds the compiled call",
-    ("src/braze/runtime/module_shield.py", "forward"): "the same",
+    ("src/braze/runtime/dispatch/compiled_function.py", "_apply"): (
+        "a call that a frame makes behind a reported break"
+    ),
+    ("src/braze/runtime/dispatch/compiled_function.py", "_find_and_run"): "binds arguments",
+    ("src/braze/runtime/dispatch/callees.py", "_step"): (
+        "an optimizer's, called behind a reported break"
+    ),
+    ("src/braze/runtime/dispatch/module_wrapper.py", "__call__"): (
+        "calls what finds the compiled call"
+    ),
+    ("src/braze/runtime/dispatch/module_wrapper.py", "forward"): "the same",
     ("src/braze/interop/fx_constants.py", "call"): "a node of a graph that a backend runs",
-    ("src/braze/runtime/guard_answers.py", "same_answer"): "a guard asks its question",
-    ("src/braze/runtime/guard_answers.py", "explain_answer"): "the same",
-    ("src/braze/runtime/cubin_worker.py", "build"): "Triton's, of generated source",
-    ("src/braze/runtime/training.py", "forward"): "runs a compiled graph",
-    ("src/braze/runtime/gradient_hooks.py", "__call__"): "calls a C function of Braze's",
-    ("src/braze/runtime/graph_recording.py", "empty_result"): "makes a tensor",
+    ("src/braze/runtime/guards/process_state.py", "same_answer"): "a guard asks its question",
+    ("src/braze/runtime/guards/process_state.py", "explain_answer"): "the same",
+    ("src/braze/runtime/cuda/cubin_worker.py", "build"): "Triton's, of generated source",
+    ("src/braze/runtime/autograd/compiled_autograd_function.py", "forward"): (
+        "runs a compiled graph"
+    ),
+    ("src/braze/runtime/guards/leaf_hooks.py", "__call__"): "calls a C function of Braze's",
+    ("src/braze/runtime/cuda_graphs/cuda_graph.py", "empty_result"): "makes a tensor",
 }
 
 

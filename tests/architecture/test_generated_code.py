@@ -14,8 +14,8 @@ from tests.architecture.tree import dotted, listed, source_files
 # file -> why it calls `exec` itself.
 _OWN_EXEC = {
     "src/braze/ir/generated_code.py": "the one place",
-    "src/braze/compat/code_swap.py": "one function a process, whose code is copied",
-    "src/braze/runtime/cubin_worker.py": "a process of its own, which ends",
+    "src/braze/compat/python/code_patching.py": "one function a process, whose code is copied",
+    "src/braze/runtime/cuda/cubin_worker.py": "a process of its own, which ends",
 }
 
 

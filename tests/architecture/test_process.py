@@ -36,7 +36,7 @@ HEAVY = (
     "torch.onnx",
     "braze.devices.cuda",
     "braze.codegen.triton",
-    "braze.runtime.link_device",
+    "braze.runtime.link.link_cuda",
 )
 
 

@@ -18,13 +18,22 @@ SHORT_SHARE = 0.9
 MOST_FILE_LINES = 800
 # file -> why it is one concept.
 LONG_FILES: dict[str, str] = {
-    "src/braze/capture/world.py": "all reads of the world outside, and the guards that they need",
-    "src/braze/capture/recipes.py": "a recipe for each class of values",
-    "src/braze/capture/native_calls.py": "calls of C code: what they may be given, and see",
+    "src/braze/capture/state/guard_context.py": (
+        "all reads of the world outside, and the guards that they need"
+    ),
+    "src/braze/capture/exit/reconstruction.py": "a recipe for each class of values",
+    "src/braze/capture/calls/c_functions.py": "calls of C code: what they may be given, and see",
     "tests/unit/runtime/test_guards.py": "a row for each kind of guard",
     "src/braze/lower/lowering.py": "the state of one lowering, and what rules may ask of it",
     "src/braze/pipeline.py": "the compiler on one page",
-    "src/braze/standins/tracer.py": "the dispatch mode: one class",
+    "src/braze/tracing/tracer.py": "the dispatch mode: one class",
+}
+
+
+# (file, function) -> why it is one step.
+LONG_FUNCTIONS: dict[tuple[str, str], str] = {
+    ("src/braze/capture/calls/torch_calls.py", "leaf_call"): "a call into the graph, step by step",
+    ("src/braze/capture/interpreter.py", "__init__"): "the tables of a capture",
 }
 
 
@@ -42,7 +51,7 @@ def test_functions_are_short() -> None:
         f"{file.name}:{function.lineno} {function.name}: {length(function)} lines"
         for file in python_files()
         for function in file.functions()
-        if length(function) > FUNCTION_LINES
+        if length(function) > FUNCTION_LINES and (file.name, function.name) not in LONG_FUNCTIONS
     ]
     assert not long, listed(long)
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import pytest
 from torch.testing._internal.common_methods_invocations import op_db
 
-from braze.capture.program import HANDLERS
-from braze.compat.bytecode import FOLDED
-from braze.compat.bytecode_versions import KNOWN_VERSIONS, NEVER_INTERPRETED
-from braze.compat.meanings import MEANINGS
-from braze.compat.opcodes import OPCODES, Opcode, opcodes
+from braze.capture.frames.dispatch_table import HANDLERS
+from braze.compat.python.bytecode import FOLDED
+from braze.compat.python.bytecode_versions import KNOWN_VERSIONS, NEVER_INTERPRETED
+from braze.compat.python.opcode_semantics import MEANINGS
+from braze.compat.python.opcodes import OPCODES, Opcode, opcodes
 from braze.lower.rules import RULES
 from braze.rewrite.passes import PASSES
-from braze.runtime import instructions
+from braze.runtime.resume import single_step as instructions
 from tests.architecture.tree import ROOT, layer_of, listed, python_files, source_files
 
 # Rows stand next to their code: reading all of it fills the tables.

@@ -23,7 +23,7 @@ import torch
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, OpInfo, UnaryUfuncInfo
 
 import braze
-from braze.ir.random_ops import is_random
+from braze.ir.graphs.random_ops import is_random
 from tests.differential.op_sweep import operators
 
 DTYPES = (

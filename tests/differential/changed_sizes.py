@@ -34,8 +34,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 import braze
 from braze import pipeline
 from braze.frozen import frozen
-from braze.ir.graph import Graph
-from braze.ir.run_loops import run_loops
+from braze.ir.graphs.graph import Graph
+from braze.ir.kernels.run_loops import run_loops
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite

@@ -22,14 +22,14 @@ from typing import Any
 import torch
 
 from braze.codegen.cpp import generate, supports
-from braze.ir.graph import Graph, Node, Value
-from braze.ir.run_graph import call_node, flat_tensors
+from braze.ir.graphs.graph import Graph, Node, Value
+from braze.ir.graphs.run_graph import call_node, flat_tensors
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
-from braze.runtime.link import link
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.differential.bytes_sweep import same_bytes
 from tests.differential.fusion_programs import Program, make_program
 from tests.differential.test_fusion_fuzz import differences

@@ -72,7 +72,7 @@ class Counter(torch.nn.Module):
 
 
 @dataclass
-class World:
+class GuardContext:
     """What a program can reach."""
 
     model: Counter = field(default_factory=Counter)
@@ -83,46 +83,46 @@ class World:
 # --- effects ---------------------------------------------------------------------------------
 
 
-def _input(w: World, x: torch.Tensor) -> torch.Tensor:
+def _input(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     x.add_(1)
     return x
 
 
-def _outside(w: World, x: torch.Tensor) -> torch.Tensor:
+def _outside(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     w.shared.mul_(2).add_(x.detach())
     return x + w.shared
 
 
-def _buffer(w: World, x: torch.Tensor) -> torch.Tensor:
+def _buffer(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     w.model.seen += 1
     return x * w.model.seen
 
 
-def _place(w: World, x: torch.Tensor) -> torch.Tensor:
+def _place(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     w.shared[1:2] = x.detach()[:1] + 5
     return x + 1
 
 
-def _draw(w: World, x: torch.Tensor) -> torch.Tensor:
+def _draw(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     return x + torch.rand(3)
 
 
-def _attribute(w: World, x: torch.Tensor) -> torch.Tensor:
+def _attribute(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     w.model.steps += 1
     return x + w.model.steps
 
 
-def _append(w: World, x: torch.Tensor) -> torch.Tensor:
+def _append(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     w.log.append(x.detach() * 3)
     return x + 1
 
 
-def _acting(w: World, x: torch.Tensor) -> torch.Tensor:
+def _acting(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     note(x.detach())
     return x + 1
 
 
-def _acting_write(w: World, x: torch.Tensor) -> torch.Tensor:
+def _acting_write(w: GuardContext, x: torch.Tensor) -> torch.Tensor:
     bump(w.shared)
     return x + w.shared
 
@@ -209,7 +209,7 @@ class Program:
         is_behind = self.effect in ("attribute", "append") and not self.fails_first
         return is_behind and self.failure in ("operator", "interrupt")
 
-    def function(self, w: World) -> Callable[..., torch.Tensor]:
+    def function(self, w: GuardContext) -> Callable[..., torch.Tensor]:
         """The program in a world."""
         effect, (failure, _) = EFFECTS[self.effect], FAILURES[self.failure]
         fails_first, gradients = self.fails_first, self.gradients
@@ -239,7 +239,7 @@ def programs() -> Iterator[Program]:
 
 def outcomes(program: Program, compiled: bool, **options: Any) -> list[Any]:
     """How each call ended, and the state behind it."""
-    w, found = World(), []
+    w, found = GuardContext(), []
     function = program.function(w)
     called = braze.compile(function, **options) if compiled else function
     torch.manual_seed(3)

@@ -23,13 +23,15 @@ from unittest import mock
 import torch
 
 from braze.codegen.cpp import generate, supports
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
-from braze.runtime.link import link
-from braze.schedule import fuse, plan, schedule
-from braze.standins import Tracer
+from braze.runtime.link.link_cpu import link
+from braze.schedule import passes as plan
+from braze.schedule import schedule
+from braze.schedule.fusion import fuse
+from braze.tracing import Tracer
 from tests.differential.bytes_sweep import same_bytes
 from tests.differential.fusion_programs import Program, make_program
 
@@ -68,8 +70,8 @@ def compiled(program: Program) -> tuple[Callable[[], list[torch.Tensor]], Schedu
         options = config.snapshot()
     tracer = Tracer()
     with tracer:
-        standins = [tracer.add_input(x) for x in program.inputs]
-        results = program(*standins)
+        fakes = [tracer.add_input(x) for x in program.inputs]
+        results = program(*fakes)
     finished = tracer.finish(results)
     kept = [tracer.inputs[place][1] for place in finished.inputs]
     made = schedule(lower(rewrite(finished.graph, options), options, supports), options)

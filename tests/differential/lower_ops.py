@@ -30,14 +30,14 @@ from torch.testing._internal.opinfo.core import (
 )
 from torch.utils._pytree import tree_flatten, tree_map
 
-from braze.ir.loops import ExternCall
-from braze.ir.print_loops import print_loops
-from braze.ir.run_loops import run_loops
-from braze.ir.verify_loops import verify_loops
+from braze.ir.kernels.loops import ExternCall
+from braze.ir.kernels.print_loops import print_loops
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
 FAMILIES: dict[type, str] = {
@@ -143,10 +143,10 @@ def lower_call(op: Callable[..., Any], arguments: Any) -> tuple[Any, list[torch.
     torch.manual_seed(42)
     tracer = Tracer()
     with torch.no_grad(), tracer:
-        standins = [
+        fakes = [
             tracer.add_input(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
         ]
-        first, rest, keywords = structure.unflatten(standins)
+        first, rest, keywords = structure.unflatten(fakes)
         results = _tensors(op(first, *rest, **keywords))
         finished = tracer.finish(results)
     reals = list({id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}.values())

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from braze.ir.random_ops import is_random
-from braze.standins import Tracer
+from braze.ir.graphs.random_ops import is_random
+from braze.tracing import Tracer
 
 DTYPES = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -110,14 +110,12 @@ def eager(op: Any, given: dict[str, Any]) -> Outcome:
 
 
 def traced(op: Any, given: dict[str, Any]) -> Outcome:
-    """What it raises on stand-ins."""
+    """What it raises on fake tensors."""
     tracer = Tracer()
-    standins = {
-        n: tracer.add_input(a) if isinstance(a, torch.Tensor) else a for n, a in given.items()
-    }
+    fakes = {n: tracer.add_input(a) if isinstance(a, torch.Tensor) else a for n, a in given.items()}
     try:
         with tracer:
-            op(**standins)
+            op(**fakes)
     except Exception as error:
         return type(error).__name__, str(error).split("\n")[0]
     return None

@@ -12,9 +12,9 @@ import torch
 import braze
 from braze.errors import BrazeWarning
 from braze.ir.types import TensorType
-from braze.standins.layout import contiguous
-from braze.standins.rules.table import RULES
 from braze.trace import Journal
+from braze.tracing.shape_rules.registry import RULES
+from braze.tracing.shape_rules.strides import contiguous
 from tests.differential.changed_sizes import in_child, without_kernels
 from tests.differential.op_sweep import operators
 

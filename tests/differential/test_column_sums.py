@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from braze.codegen.triton import generate
-from braze.ir.run_loops import run_loops
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.schedule import Kernel
 from braze.schedule import CUDA
 from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, planned, run_sources
 

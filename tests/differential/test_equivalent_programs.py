@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from braze.lower.operators.views import lower_slice
 from braze.lower.rules import RULES
-from braze.lower.views import lower_slice
 from tests.differential.equivalent_programs import difference
 
 COUNT = int(os.environ.get("BRAZE_FUZZ_PROGRAMS", "12"))

@@ -52,7 +52,7 @@ def test_unbuilt_kernel_runs_program_once(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*args: Any) -> Any:
         raise BuildFailed("no compiler today")
 
-    monkeypatch.setattr("braze.runtime.link.kernels_of", refuse)
+    monkeypatch.setattr("braze.runtime.link.link_cpu.kernels_of", refuse)
     CALLS.clear()
     x, i = torch.ones(3), torch.tensor([1])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from braze.schedule import fuse
+from braze.schedule.fusion import fuse
 from tests.differential.forced_fusions import difference
 
 COUNT = int(os.environ.get("BRAZE_FUZZ_PROGRAMS", "12"))

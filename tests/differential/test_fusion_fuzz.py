@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from braze.codegen.cpp import generate, supports
-from braze.ir.run_loops import run_loops
-from braze.ir.verify_graph import verify_graph
-from braze.ir.verify_loops import verify_loops
+from braze.ir.graphs.verify_graph import verify_graph
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
-from braze.runtime.link import link
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.differential.fusion_programs import Program, make_program
 
 COUNT = int(os.environ.get("BRAZE_FUZZ_PROGRAMS", "60"))
@@ -35,8 +35,8 @@ def run_compiled(program: Program) -> tuple[list[torch.Tensor], list[torch.Tenso
     options = config.snapshot()
     tracer = Tracer()
     with tracer:
-        standins = [tracer.add_input(x) for x in program.inputs]
-        results = program(*standins)
+        fakes = [tracer.add_input(x) for x in program.inputs]
+        results = program(*fakes)
     finished = tracer.finish(results)
     kept = [tracer.inputs[place][1] for place in finished.inputs]
     graph = rewrite(finished.graph, options)

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from braze.codegen.triton import supports
-from braze.ir.run_loops import run_loops
+from braze.ir.kernels.run_loops import run_loops
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
 from braze.schedule import CUDA
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.differential.fusion_programs import make_program
 from tests.differential.test_fusion_fuzz import differences
 from tests.unit.codegen.triton_running import MARKS, interpreting, run
@@ -38,8 +38,8 @@ def _interpreting() -> Iterator[None]:
 def test_random_program(seed: int) -> None:
     program, options, tracer = make_program(seed), config.snapshot(), Tracer()
     with tracer:
-        standins = [tracer.add_input(x) for x in program.inputs]
-        results = program(*standins)
+        fakes = [tracer.add_input(x) for x in program.inputs]
+        results = program(*fakes)
     finished = tracer.finish(results)
     kept = [tracer.inputs[place][1] for place in finished.inputs]
     loops = lower(rewrite(finished.graph, options), options, supports)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from braze.compat.torch_versions import TORCH
+from braze.compat.torch.versions import TORCH
 from tests.differential.gradient_sweep import differentiable_operators, sweep_gradients
 
 KNOWN_FAILURES = Path(__file__).with_name("gradient_sweep_failures.txt")

@@ -9,13 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from braze.ir.loops import ExternCall, LoopProgram
-from braze.ir.run_loops import run_loops
-from braze.ir.verify_loops import verify_loops
+from braze.ir.kernels.loops import ExternCall, LoopProgram
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 Case = tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]
 
@@ -92,8 +92,8 @@ def _lowered(
 ) -> tuple[LoopProgram, list[torch.Tensor]]:
     tracer = Tracer(replayable=False)
     with tracer:
-        standins = [tracer.add_input(tensor) for tensor in inputs]
-        finished = tracer.finish(list(_gradients(function, standins)))
+        fakes = [tracer.add_input(tensor) for tensor in inputs]
+        finished = tracer.finish(list(_gradients(function, fakes)))
     program = lower(rewrite(finished.graph, Options()), Options())
     verify_loops(program)
     return program, [inputs[n].detach() for n in finished.inputs]

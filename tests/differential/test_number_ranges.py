@@ -1,4 +1,4 @@
-"""Numbers that a dtype may not hold: operators raise on stand-ins what they raise in eager."""
+"""Numbers that a dtype may not hold: operators raise on fake tensors what they raise in eager."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from braze.runtime import padded_graph
-from braze.runtime.padded_graph import PaddedGraph, padding_plan
+from braze.runtime.cuda_graphs import padded_callable as padded_graph
+from braze.runtime.cuda_graphs.padded_callable import PaddedGraph, padding_plan
 from tests.differential.shape_programs import shape_program
 from tests.unit.schedule.rows_programs import MULTIPLE, compiled, filled_by_nan
 

@@ -19,11 +19,11 @@ import torch
 
 import braze
 from braze.codegen.triton import generate, supports
-from braze.ir.run_loops import run_loops
+from braze.ir.kernels.run_loops import run_loops
 from braze.lower import lower
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.differential.scatter_programs import ScatterProgram, scatter_program
 from tests.recorded import recorded
 from tests.unit.codegen.triton_running import HAS_TRITON, OPTIONS, interpreting, run_sources

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from braze.compat.dispatch import TorchDispatchMode
+from braze.compat.torch.dispatcher import TorchDispatchMode
 from braze.ir.types import TensorType
-from braze.standins.layout import tensor_type
-from braze.standins.rules import RULES
+from braze.tracing.shape_rules.infer import RULES
+from braze.tracing.shape_rules.strides import tensor_type
 
 SAMPLES = 4
 PARTS = 4

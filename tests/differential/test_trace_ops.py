@@ -1,4 +1,4 @@
-"""Every operator of torch.testing's database: traced on stand-ins and replayed, against eager.
+"""Every operator of torch.testing's database: traced on fake tensors and replayed, against eager.
 
 `trace_ops_failures.txt` lists the operators that are refused or differ; the list may only shrink.
 Run as a script, it prints the pass rate and every failure with its reason.
@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from braze.ir.run_graph import run_graph
-from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.ir.graphs.run_graph import run_graph
+from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
 
 KNOWN_FAILURES = Path(__file__).with_name("trace_ops_failures.txt")
 SAMPLES = 4
@@ -91,10 +91,10 @@ def check_sample(op: Any, value: Any, args: Any, kwargs: Any) -> str | None:
         got = run_graph(finished.graph, kept)[: len(expected)]
     if len(got) != len(expected):
         return f"{len(got)} results instead of {len(expected)}"
-    for want, have, standin in zip(expected, got, results):
+    for want, have, fake in zip(expected, got, results):
         reason = difference(want, have)
-        if reason is None and standin.stride() != want.stride() and want.numel():
-            reason = f"stand-in strides {standin.stride()} instead of {want.stride()}"
+        if reason is None and fake.stride() != want.stride() and want.numel():
+            reason = f"fake tensor strides {fake.stride()} instead of {want.stride()}"
         if reason:
             return reason
     for before, after in zip(inputs, tensors_in(eager)):

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from braze.codegen.triton import supports
-from braze.ir.loops import LoopProgram
-from braze.ir.run_loops import run_loops
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.schedule import Kernel
 from braze.lower import lower
 from braze.options import Options
 from tests.differential import lower_ops

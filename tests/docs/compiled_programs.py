@@ -76,4 +76,4 @@ def _program(name: str, artefact: str, number: str = "0") -> tuple[str, str]:
         return program, "python"
     # Shorter comments: the one function, and the engine of autograd by what it is.
     text = re.sub(r" in (?:step|loss_of) -> ", " ", logged[artefact][int(number)])
-    return text.replace("braze.compat.backward.run_engine", "backward"), "text"
+    return text.replace("braze.compat.torch.autograd_engine.run_engine", "backward"), "text"

@@ -16,11 +16,11 @@ import torch
 from braze import devices
 from braze.codegen.triton.operators import POINTERS
 from braze.devices.cuda import DEVICE as ROW
-from braze.ir.kernel import DeviceFunction
+from braze.ir.kernels.kernel import DeviceFunction
 from braze.options import Options
-from braze.runtime import link_device
-from braze.runtime.cubins import Cubin
-from braze.runtime.cuda_driver import LoadedFunction
+from braze.runtime.cuda.cubin_cache import Cubin
+from braze.runtime.cuda.driver_api import LoadedFunction
+from braze.runtime.link import link_cuda as link_device
 from braze.schedule import CUDA
 from tests.unit.codegen.triton_running import interpreting, loaded
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import braze.pipeline
-import braze.runtime.guard_tensors
-import braze.runtime.guards
-from braze.capture.overlay import Overlay
-from braze.ir import frame as ir
-from braze.ir.frame import CapturedFrame
-from braze.ir.guard import Guard, GuardKind
+import braze.runtime.guards.compile
+import braze.runtime.guards.tensors
+from braze.capture.state.side_effects import SideEffects
+from braze.ir.captured import frame as ir
+from braze.ir.captured.frame import CapturedFrame
+from braze.ir.captured.guard import Guard, GuardKind
 from tests.fuzz.isolation import Checker
 
 Change: TypeAlias = Callable[[CapturedFrame], CapturedFrame]
@@ -111,7 +111,7 @@ def _tensor_term_dropped(name: str, pattern: str) -> Planted:
     """Leave a fact out of every tensor guard: of its text, and where it is asked without text."""
 
     def install() -> None:
-        tensors, guards = braze.runtime.guard_tensors, braze.runtime.guards
+        tensors, guards = braze.runtime.guards.tensors, braze.runtime.guards.compile
         write, differs = tensors.tensor_condition, tensors._tensor_difference
 
         def differs_wrongly(facts: Any, value: Any) -> str | None:
@@ -249,7 +249,7 @@ def _stale_reads(table: str) -> Callable[[], None]:
     """What was written in the frame is read as it was before."""
 
     def install() -> None:
-        read = Overlay.read_cell if table == "cells" else Overlay.read
+        read = SideEffects.read_cell if table == "cells" else SideEffects.read
 
         def read_stale(self: Any, *args: Any) -> Any:
             kept = getattr(self, table)
@@ -259,7 +259,7 @@ def _stale_reads(table: str) -> Callable[[], None]:
             finally:
                 setattr(self, table, kept)
 
-        setattr(Overlay, read.__name__, read_stale)
+        setattr(SideEffects, read.__name__, read_stale)
 
     return install
 

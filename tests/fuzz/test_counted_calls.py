@@ -12,7 +12,7 @@ import torch
 from torch.overrides import BaseTorchFunctionMode
 
 import braze
-from braze.runtime import driver
+from braze.runtime.dispatch import compiled_function as driver
 from braze.trace import CallableStatus
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program

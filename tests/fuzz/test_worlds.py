@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from tests.fuzz.worlds import first_difference
 
 pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")

@@ -16,7 +16,7 @@ from torch import nn
 
 from braze.interop.backends import Backend, Level
 from braze.options import config
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import z3
 
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     Apply,
     Buffer,
     Cast,
@@ -26,8 +26,8 @@ from braze.ir.loops import (
     Reduce,
     Scalar,
 )
-from braze.ir.scalars import children
-from braze.ir.schedule import Kernel, Schedule, Store
+from braze.ir.kernels.scalars import children
+from braze.ir.kernels.schedule import Kernel, Schedule, Store
 from braze.shapes.expr import Expr, IntLike, Symbol, symbols
 from tests.unit.shapes.smt import counterexample, in_ranges, meaning
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from braze.codegen.cpp import supports
-from braze.ir.loops import Definition, LoopProgram
-from braze.ir.print_graph import parse_graph
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import Definition, LoopProgram
 from braze.lower import lower
 from braze.options import Options, config
 from braze.schedule import schedule

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from braze.codegen.cpp import generate
-from braze.ir.loops import LoopProgram
-from braze.ir.print_loops import print_loops
-from braze.ir.print_schedule import print_schedule
-from braze.ir.scalars import apply
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.print_loops import print_loops
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.scalars import apply
 from braze.options import config
 from braze.schedule import schedule
 from tests.conftest import check_golden

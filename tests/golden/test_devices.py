@@ -16,12 +16,12 @@ from braze.codegen.triton.candidates import first_tiling
 from braze.codegen.triton.function import programs as programs_of
 from braze.codegen.triton.tiling import Tiling
 from braze.ir.device_model import H200, KNOWN, DeviceModel, model_of
-from braze.ir.loops import LoopProgram
-from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.options import config
 from braze.rewrite.align_products import rates_of
-from braze.runtime.recording_choice import device_seconds
+from braze.runtime.cuda_graphs.policy import device_seconds
 from braze.schedule import CUDA, schedule
 from braze.schedule.target import gpu_target
 from tests.conftest import check_golden

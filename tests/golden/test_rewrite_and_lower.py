@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from braze.ir.print_graph import parse_graph, print_graph
-from braze.ir.print_loops import print_loops
-from braze.ir.verify_loops import verify_loops
+from braze.ir.graphs.print_graph import parse_graph, print_graph
+from braze.ir.kernels.print_loops import print_loops
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite.passes import PASSES

@@ -1,5 +1,5 @@
 """Kernels that the program starts itself, past PyTorch's dispatcher: they run outside of graphs, on
-real memory. Called on a stand-in, PyTorch's own jiterator wrote to no memory at all, and nothing
+real memory. Called on a fake tensor, PyTorch's own jiterator wrote to no memory at all, and nothing
 ran on the device from then on."""
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 import braze
-from braze.runtime import graph_recording, lent_memory
-from braze.runtime.graph_recording import Recording
+from braze.runtime.cuda_graphs import backward_pool_reuse as lent_memory
+from braze.runtime.cuda_graphs import cuda_graph as graph_recording
+from braze.runtime.cuda_graphs.cuda_graph import Recording
 from braze.trace import Journal
 from tests.gpu.checks import NEEDS_DEVICE, RECORDING, no_fallbacks
 

@@ -12,10 +12,15 @@ import torch
 from torch import nn
 
 import braze
-from braze.compat.cuda import allocate_to_pool, end_allocation_to_pool, free_idle, release_pool
-from braze.runtime import recording_choice
-from braze.runtime.link_device import POOLS
-from braze.runtime.recording_choice import RecordingChoice
+from braze.compat.torch.cuda import (
+    allocate_to_pool,
+    end_allocation_to_pool,
+    free_idle,
+    release_pool,
+)
+from braze.runtime.cuda_graphs import policy as recording_choice
+from braze.runtime.cuda_graphs.policy import RecordingChoice
+from braze.runtime.link.link_cuda import POOLS
 from braze.trace import Journal
 from tests.gpu.checks import MODES, NEEDS_DEVICE, RECORDING, no_fallbacks
 

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import braze
-from braze.runtime import link_device, padded_graph
-from braze.runtime.graph_recording import Recording
+from braze.runtime.cuda_graphs import padded_callable as padded_graph
+from braze.runtime.cuda_graphs.cuda_graph import Recording
+from braze.runtime.link import link_cuda as link_device
 from braze.trace import Journal
 from tests.gpu.checks import NEEDS_DEVICE, RECORDING, no_fallbacks
 from tests.unit.schedule.rows_programs import filled_by_nan

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import braze
-from braze.runtime.graph_recording import NotRecordable, RecordingPool, captured
+from braze.runtime.cuda_graphs.cuda_graph import NotRecordable, RecordingPool, captured
 from braze.trace import Journal
 from tests.gpu.checks import NEEDS_DEVICE, RECORDING, fallbacks, no_fallbacks
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import braze
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from tests.lifetimes.programs import MAKERS
 
 _PAGE, _MEBI = 4096, 1 << 20

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import braze
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from tests.lifetimes.programs import MAKERS, Maker
 from tests.recorded import recorded
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from braze.runtime import padded_graph
-from braze.runtime.padded_graph import PaddedGraph, padding_plan
+from braze.runtime.cuda_graphs import padded_callable as padded_graph
+from braze.runtime.cuda_graphs.padded_callable import PaddedGraph, padding_plan
 from tests.models.test_sizes import sweep
 from tests.unit.schedule.rows_programs import MULTIPLE, compiled, filled_by_nan
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 import braze
-from braze.compat.ambient import autocast_depth
+from braze.compat.torch.ambient_state import autocast_depth
 
 
 def test_casts_of_weights_are_forgotten_after_the_region() -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import braze
-from braze.capture import leaf_calls
+from braze.capture.calls import torch_calls as leaf_calls
 from braze.errors import BrazeWarning, CaptureError
-from braze.standins import special
+from braze.tracing import special_ops as special
 
 
 def copied(x: torch.Tensor, number: Any) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import braze
-from braze.compat.float8 import saturates_e4m3, saturates_here
+from braze.compat.torch.float8 import saturates_e4m3, saturates_here
 
 LOOPS = [torch.float8_e4m3fn, torch.float8_e5m2]
 BYTES = [*LOOPS, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]

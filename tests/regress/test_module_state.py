@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import braze
-from braze.compat.torch_versions import TORCH
+from braze.compat.torch.versions import TORCH
 from tests.regress.layers import Net, linear
 from tests.regress.programs import registry, tensor
 from tests.regress.states import check, compiles

@@ -1,4 +1,5 @@
-"""`pack_padded_sequence` made the whole frame eager: its meta kernel refuses stand-ins for lengths,
+"""`pack_padded_sequence` made the whole frame eager: its meta kernel refuses fake tensors for
+lengths,
 and a packed LSTM was taken for a plain one. Both are breaks; what is around them is compiled."""
 
 from __future__ import annotations

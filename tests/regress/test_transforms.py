@@ -374,7 +374,7 @@ def script_loop():
 
 @program
 def script_makes_a_tensor():
-    """TorchScript fills it by its address: a stand-in has none."""
+    """TorchScript fills it by its address: a fake tensor has none."""
 
     @torch.jit.script
     def g(x, n: int):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import braze
-from braze.standins.rules import infer
 from braze.trace import Journal
+from braze.tracing.shape_rules.infer import infer
 
 Program = Callable[[torch.Tensor], Any]
 

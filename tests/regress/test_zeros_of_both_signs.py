@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import braze
-from braze.ir.loops import Literal
+from braze.ir.kernels.loops import Literal
 
 
 def program(x: torch.Tensor) -> list[torch.Tensor]:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import braze
-from braze.compat.numpy_interface import SCALARS
+from braze.compat.numpy.interface import SCALARS
 from braze.report.explain import summarise
 from tests.recorded import recorded
 

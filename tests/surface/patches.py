@@ -22,7 +22,7 @@ import torch
 
 import braze
 from braze.options import config
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from tests.recorded import recorded
 from tests.surface.tensor_questions import namespace, questions
 from tests.surface.tensors import Difference, Tally, deadline, part_of

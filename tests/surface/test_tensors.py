@@ -9,7 +9,12 @@ import pytest
 import torch
 
 import braze
-from braze.standins.questions import QUESTIONS, QUESTIONS_OF_MODULES, is_known, unknown_names
+from braze.tracing.fake_tensor_queries import (
+    QUESTIONS,
+    QUESTIONS_OF_MODULES,
+    is_known,
+    unknown_names,
+)
 from tests.surface.tensor_kinds import CHANGES, KINDS
 from tests.surface.tensor_questions import Question, questions
 from tests.surface.tensors import part_of, sweep

@@ -11,7 +11,7 @@ import torch
 import braze
 from braze import pipeline
 from braze.errors import InternalError
-from braze.ir.graph import Node
+from braze.ir.graphs.graph import Node
 from braze.trace import Journal
 
 X = torch.tensor([0.25, 0.5, -0.125])

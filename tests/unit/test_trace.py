@@ -9,11 +9,11 @@ import pytest
 
 from braze import trace
 from braze.report.logs import set_logs
-from braze.trace import ARTEFACTS, BreakNote, CompileRecord, Journal, Recorder, enabled
+from braze.trace import ARTEFACTS, BreakNote, CompileRecord, CompileRecorder, Journal, enabled
 
 
 def finished(journal: Journal, name: str = "f") -> CompileRecord:
-    return Recorder(journal, name, "model.py:1").finish()
+    return CompileRecorder(journal, name, "model.py:1").finish()
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
 def test_stages_are_timed_in_order_and_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(trace, "time", clock)
-    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder = CompileRecorder(Journal(), "f", "model.py:1")
     for stage, seconds in (("capture", 2.0), ("lower", 1.0), ("capture", 4.0)):
         with recorder.stage(stage):
             clock.now += seconds
@@ -39,7 +39,7 @@ def test_stages_are_timed_in_order_and_add_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_innermost_failed_stage_is_known() -> None:
-    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder = CompileRecorder(Journal(), "f", "model.py:1")
     with pytest.raises(KeyError), recorder.stage("codegen"), recorder.stage("build"):
         raise KeyError
     assert recorder.failed_stage == "build"
@@ -47,7 +47,7 @@ def test_the_innermost_failed_stage_is_known() -> None:
 
 
 def test_counters_from_several_threads() -> None:
-    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder = CompileRecorder(Journal(), "f", "model.py:1")
     threads = [
         threading.Thread(target=lambda: [recorder.count("kernels") for _ in range(500)])
         for _ in range(4)
@@ -61,7 +61,7 @@ def test_counters_from_several_threads() -> None:
 
 def test_the_record_holds_what_was_noted() -> None:
     journal = Journal(detailed=True)
-    recorder = Recorder(journal, "f", "model.py:1")
+    recorder = CompileRecorder(journal, "f", "model.py:1")
     note = BreakNote("explicit", "asked for", "remove it", "model.py:3")
     recorder.note_ops(["aten.add", "aten.mul"])
     recorder.note_extern_ops(["aten.mm"])
@@ -83,7 +83,7 @@ def test_guards_are_printed_only_where_someone_looks() -> None:
         raise AssertionError("printed")
         yield
 
-    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder = CompileRecorder(Journal(), "f", "model.py:1")
     recorder.note_guards(dear())  # type: ignore[arg-type]
     assert recorder.finish().guards == ()
 
@@ -100,7 +100,7 @@ def test_a_journal_keeps_a_bounded_number_of_records() -> None:
 
 
 def test_log_lines_are_built_only_where_wanted(caplog: pytest.LogCaptureFixture) -> None:
-    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder = CompileRecorder(Journal(), "f", "model.py:1")
 
     def dear() -> str:
         raise AssertionError("built")
@@ -123,20 +123,20 @@ def test_unknown_artefacts_are_bugs() -> None:
 
 def test_a_block_left_suspended_writes_no_record() -> None:
     journal = Journal()
-    block = Recorder(journal, "f", "model.py:1").finishing("graph")
+    block = CompileRecorder(journal, "f", "model.py:1").finishing("graph")
     block.__enter__()
     del block  # as where an interrupt comes between `__enter__` and the block
     gc.collect()
     assert not journal.records()
-    with Recorder(journal, "g", "model.py:1").finishing("graph"):
+    with CompileRecorder(journal, "g", "model.py:1").finishing("graph"):
         pass
-    with pytest.raises(ValueError), Recorder(journal, "h", "model.py:1").finishing("graph"):
+    with pytest.raises(ValueError), CompileRecorder(journal, "h", "model.py:1").finishing("graph"):
         raise ValueError
     assert [(r.function, r.outcome) for r in journal.records()] == [("g", "graph"), ("h", "failed")]
 
 
 def test_names_of_operators_are_kept_once() -> None:
-    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder = CompileRecorder(Journal(), "f", "model.py:1")
     recorder.note_ops("".join(["aten", ".add"]) for _ in range(3))
     recorder.note_extern_ops("".join(["aten", ".add"]) for _ in range(2))
     record = recorder.finish()

@@ -22,11 +22,19 @@ import math
 from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 
-from braze.compat.aten import aten
-from braze.compat.operators import with_data
-from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands, replace_operands
-from braze.ir.random_ops import is_random
-from braze.ir.training import ForwardBackward
+from braze.compat.torch.aten import aten
+from braze.compat.torch.registered_ops import with_data
+from braze.ir.graphs.graph import (
+    Graph,
+    Node,
+    Output,
+    Value,
+    computed_symbol,
+    operands,
+    replace_operands,
+)
+from braze.ir.graphs.joint_graph import ForwardBackward
+from braze.ir.graphs.random_ops import is_random
 from braze.ir.types import TensorType
 
 _BATCH_NORM = aten._native_batch_norm_legit_functional.default

@@ -16,13 +16,13 @@ from typing import final
 
 import torch
 
-from braze.compat.aten import aten
-from braze.ir.graph import Graph, Node, Output, Value, operands
-from braze.ir.graph_sizes import told_sizes
-from braze.ir.op_effects import has_effects
-from braze.ir.training import Backward, JointGraph, joint_as_graph
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import Graph, Node, Output, Value, operands
+from braze.ir.graphs.graph_sizes import told_sizes
+from braze.ir.graphs.joint_graph import Backward, JointGraph, joint_as_graph
+from braze.ir.graphs.op_effects import has_effects
 from braze.ir.types import TensorType
-from braze.standins.layout import channels_last_stride
+from braze.tracing.shape_rules.strides import channels_last_stride
 
 
 @final

@@ -1,11 +1,11 @@
-"""Traces the backward of a graph: PyTorch's own autograd engine runs on stand-ins.
+"""Traces the backward of a graph: PyTorch's own autograd engine runs on fake tensors.
 
     %2 = exp(%0)                       %2 = exp(%0)
     output %2                  ->      output %2
                                        %4 = mul(%3, %2)        # %3 is the tangent of %2
                                        gradient %4 of %0
 
-The graph is run once more on stand-ins that require grad, so that autograd notes its formulas;
+The graph is run once more on fake tensors that require grad, so that autograd notes its formulas;
 then the engine runs them, and what reaches the dispatcher is the backward. Refused
 (NotDifferentiable): formulas that need data, and operators without a formula.
 """
@@ -19,7 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.autograd.simplify import simplify
-from braze.compat.backward import (
+from braze.compat.torch.autograd_engine import (
     Casts,
     casting,
     freed_together,
@@ -27,19 +27,19 @@ from braze.compat.backward import (
     plain_autograd,
     reached_from,
 )
-from braze.ir.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
-from braze.ir.graph_sizes import missing_symbols, symbols_of
+from braze.ir.graphs.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
+from braze.ir.graphs.graph_sizes import missing_symbols, symbols_of
+from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph, tangent_stride
+from braze.ir.graphs.run_graph import call_node, flat_tensors
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.run_graph import call_node, flat_tensors
-from braze.ir.training import JointGraph, joint_as_graph, tangent_stride
 from braze.ir.types import TensorType
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.facts import Facts
-from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
-from braze.standins.composed import TAKES_NUMBERS
-from braze.standins.recorder import node_of
-from braze.standins.standin import apart, with_history
-from braze.standins.symbols import Expressions, retraced
+from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.tracing.fake_tensor import apart, with_history
+from braze.tracing.graph_recorder import node_of
+from braze.tracing.python_decompositions import TAKES_NUMBERS
+from braze.tracing.symbolic.size_rewriter import Expressions, retraced
 
 
 @final
@@ -84,7 +84,7 @@ def trace_joint(
 @final
 @dataclass(slots=True)
 class _Replay:
-    """One run of a graph on stand-ins; `values` maps its values to them."""
+    """One run of a graph on fake tensors; `values` maps its values to them."""
 
     graph: Graph
     tracer: Tracer
@@ -149,7 +149,7 @@ class _Replay:
 
     def _remember_origin(self, results: Sequence[Any], origin: Origin) -> None:
         """Let what autograd runs for these results have the origin of the call that made them.
-        The hook must not lead back to a stand-in: nothing would ever break that cycle."""
+        The hook must not lead back to a fake tensor: nothing would ever break that cycle."""
         recorder = self.tracer.recorder
         for result in results:
             if getattr(result, "grad_fn", None) is not None:
@@ -157,7 +157,7 @@ class _Replay:
                 return
 
     def _results(self) -> tuple[list[Any], tuple[int, ...]]:
-        """The stand-ins of the results; for those that are written to inputs, the inputs."""
+        """The fake tensors of the results; for those that are written to inputs, the inputs."""
         graph = self.graph
         results = [self.values[o.value] for o in graph.outputs if o.alias is None]
         writes = []
@@ -175,7 +175,7 @@ class _Replay:
         found = {
             old: made for old, made in self.values.items() if not isinstance(made, int | float)
         }
-        new = {old: value_of(standin) for old, standin in found.items()}
+        new = {old: value_of(fake) for old, fake in found.items()}
         new.update(zip(self.graph.inputs, inputs, strict=True))
         outputs = tuple(
             replace(o, value=new[o.value], alias=_moved(o.alias, new)) for o in self.graph.outputs
@@ -204,16 +204,16 @@ class _Replay:
         self, results: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Value | None, ...]:
         pairs = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
-        standins = [self.values[value] for value in self.graph.inputs]
-        wanted = [standin for standin in standins if standin.requires_grad]
+        fakes = [self.values[value] for value in self.graph.inputs]
+        wanted = [fake for fake in fakes if fake.requires_grad]
         found: dict[int, Value] = {}
         if pairs and wanted:
             made = gradients([r for r, _ in pairs], [t for _, t in pairs], wanted)
             with torch.no_grad():
-                for standin, gradient in zip(wanted, made, strict=True):
+                for fake, gradient in zip(wanted, made, strict=True):
                     if gradient is not None:
-                        found[id(standin)] = self.tracer.value_of(gradient)
-        return tuple(found.get(id(standin)) for standin in standins)
+                        found[id(fake)] = self.tracer.value_of(gradient)
+        return tuple(found.get(id(fake)) for fake in fakes)
 
 
 def _is_symbolic(graph: Graph) -> bool:

@@ -22,8 +22,8 @@ from braze.autograd.backward import backward_graph
 from braze.autograd.flow import UNLIMITED, Network
 from braze.autograd.prices import Price, is_view, price_of
 from braze.autograd.split import left_in_inputs, split
-from braze.ir.graph import Node, Value, operands
-from braze.ir.training import ForwardBackward, JointGraph
+from braze.ir.graphs.graph import Node, Value, operands
+from braze.ir.graphs.joint_graph import ForwardBackward, JointGraph
 from braze.ir.types import TensorType
 from braze.shapes.expr import IntLike, constant_value, symbols
 from braze.shapes.substitution import substitute

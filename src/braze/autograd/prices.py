@@ -14,8 +14,8 @@ import functools
 
 import torch
 
-from braze.compat.aten import aten
-from braze.ir.random_ops import is_random
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.random_ops import is_random
 
 
 class Price(enum.IntEnum):

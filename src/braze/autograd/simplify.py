@@ -13,10 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from braze.compat.aten import aten
-from braze.ir.graph import Alias, Graph, Node, Value, computed_symbol, operands, replace_operands
-from braze.ir.op_effects import has_effects
-from braze.ir.training import JointGraph
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import (
+    Alias,
+    Graph,
+    Node,
+    Value,
+    computed_symbol,
+    operands,
+    replace_operands,
+)
+from braze.ir.graphs.joint_graph import JointGraph
+from braze.ir.graphs.op_effects import has_effects
 
 _SAME = frozenset({aten.detach.default, aten.alias.default})
 _BATCH_NORM_BACKWARD = aten.native_batch_norm_backward.default

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from braze.compat.aten import aten
-from braze.compat.operators import TRAINING_FORMS, with_data
-from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands
-from braze.ir.training import (
+from braze.compat.torch.aten import aten
+from braze.compat.torch.registered_ops import TRAINING_FORMS, with_data
+from braze.ir.graphs.graph import Graph, Node, Output, Value, computed_symbol, operands
+from braze.ir.graphs.joint_graph import (
     Backward,
     ForwardBackward,
     JointGraph,
@@ -22,8 +22,8 @@ from braze.ir.training import (
     ViewOfResult,
     joint_as_graph,
 )
+from braze.ir.graphs.version_counters import counted_again
 from braze.ir.types import TensorType
-from braze.ir.versions import counted_again
 from braze.shapes.expr import Symbol, as_expr
 
 

@@ -21,13 +21,13 @@ from typing import final
 import torch
 
 from braze.autograd.prices import is_view
-from braze.compat.aten import aten
-from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands
-from braze.ir.graph_sizes import told_sizes
-from braze.ir.op_effects import has_effects
-from braze.ir.training import Backward, BackwardStage, ForwardBackward, SavedInput
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import Graph, Node, Output, Value, computed_symbol, operands
+from braze.ir.graphs.graph_sizes import told_sizes
+from braze.ir.graphs.joint_graph import Backward, BackwardStage, ForwardBackward, SavedInput
+from braze.ir.graphs.op_effects import has_effects
 from braze.ir.types import TensorType
-from braze.standins.layout import contiguous_stride
+from braze.tracing.shape_rules.strides import contiguous_stride
 
 
 def divide_backward(

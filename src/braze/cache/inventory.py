@@ -31,7 +31,7 @@ _ABANDONED = 24 * 3600.0  # seconds after which nobody is writing it any more
 
 @final
 @frozen
-class Entry:
+class StoredEntry:
     """A file of the cache. used: when, in seconds since the epoch; whole: no part of one, and in
     the present format."""
 
@@ -42,11 +42,11 @@ class Entry:
     whole: bool
 
 
-def entries_of(base: Path) -> list[Entry]:
+def entries_of(base: Path) -> list[StoredEntry]:
     """All files of the cache, but for locks and scratch folders. Folders that are not trusted are
     left out."""
     return [
-        Entry(
+        StoredEntry(
             kind,
             found.name,
             facts.st_size,
@@ -76,7 +76,7 @@ def evict(base: Path, limit: int, kept: Collection[tuple[str, str]]) -> tuple[in
     return total, removed
 
 
-def remove(base: Path, entry: Entry) -> bool:
+def remove(base: Path, entry: StoredEntry) -> bool:
     """Remove a file; whether it went."""
     with _opened(base, entry.kind) as folder, contextlib.suppress(OSError):
         if folder is not None:
@@ -85,7 +85,7 @@ def remove(base: Path, entry: Entry) -> bool:
     return False
 
 
-def damage_of(base: Path, entry: Entry) -> str:
+def damage_of(base: Path, entry: StoredEntry) -> str:
     """What is wrong with an entry, "" where nothing is."""
     if not entry.whole:
         return "it is of a former version, or was never finished"

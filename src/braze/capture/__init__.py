@@ -1,10 +1,10 @@
 """Capture: a frame's bytecode, interpreted on real objects, becomes a graph with guards."""
 
-from braze.capture.dynamic_sizes import with_assumptions
-from braze.capture.handler_table import is_answered
+from braze.capture.calls.handler_registry import is_answered
+from braze.capture.frame_capture import break_codes, capture_frame
 from braze.capture.request import FrameRequest
-from braze.capture.session import break_codes, capture_frame
-from braze.ir.frame import CapturedFrame, Refused
+from braze.capture.tensors.symbolic_sizes import with_assumptions
+from braze.ir.captured.frame import CapturedFrame, Refused
 
 __all__ = [
     "CapturedFrame",

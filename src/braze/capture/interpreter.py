@@ -17,42 +17,42 @@ from typing import Any, final
 
 import torch
 
-from braze.capture.array_calls import set_up
-from braze.capture.assertions import assume_computable, settle_assumptions
-from braze.capture.attributes import load_attribute
-from braze.capture.callers import C_FUNCTIONS, Callers
-from braze.capture.calls import make_frame, prepare
-from braze.capture.class_dicts import guard_class_dicts
-from braze.capture.dynamic_sizes import DynamicSizes
-from braze.capture.finalizers import check_ends
-from braze.capture.frames import Frame
-from braze.capture.functions_of_numbers import NumberFunctions
-from braze.capture.idle_work import UNLIMITED, IdleWork, check_idle
-from braze.capture.items import get_item
-from braze.capture.known_calls import KnownCalls
-from braze.capture.lazy_inputs import adopt_lazy
-from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
-from braze.capture.object_numbers import settle_numbers
-from braze.capture.opaque_objects import check_opaque, check_proxies, only_keeps
-from braze.capture.outside_iterators import OutsideIterators
-from braze.capture.overlay import Overlay
+from braze.capture.arrays.calls import set_up
+from braze.capture.calls.call_cache import KnownCalls
+from braze.capture.calls.torch_calls import TensorNames, as_seen, program_raised
+from braze.capture.frames.caller_frames import C_FUNCTIONS, Callers
+from braze.capture.frames.control_signals import BreakRequested, LeaveFrame, ProgramRaised, chain
+from braze.capture.frames.frame import Frame
+from braze.capture.frames.native_execution import UNLIMITED, IdleWork, check_idle
+from braze.capture.handlers.dispatch import make_frame, prepare
+from braze.capture.handlers.pure_functions import NumberFunctions
+from braze.capture.objects.attribute_load import load_attribute
+from braze.capture.objects.items import get_item
+from braze.capture.objects.runtime_asserts import assume_computable, settle_assumptions
+from braze.capture.objects.truth import length
 from braze.capture.request import FrameRequest
-from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
-from braze.capture.tensor_hooks import TensorHooks
-from braze.capture.text_passing import settle_read
-from braze.capture.trampolines import special_method_raising
-from braze.capture.truth import length
-from braze.capture.world import NUMBERS, World, refuse_lazy
-from braze.compat.ambient import AmbientState, ambient_state, autocast_depth
-from braze.compat.bytecode import decode
-from braze.compat.callers import call_later_from
-from braze.compat.compiler_questions import says_breaks_are_errors
+from braze.capture.state.class_namespaces import guard_class_dicts
+from braze.capture.state.external_iterators import OutsideIterators
+from braze.capture.state.finalizers import check_ends
+from braze.capture.state.guard_context import NUMBERS, GuardContext, refuse_lazy
+from braze.capture.state.object_identity import settle_numbers
+from braze.capture.state.opaque_objects import check_opaque, check_proxies, only_keeps
+from braze.capture.state.reentrant_calls import special_method_raising
+from braze.capture.state.side_effects import SideEffects
+from braze.capture.state.string_escape import settle_read
+from braze.capture.tensors.lazy_conjugates import adopt_lazy
+from braze.capture.tensors.symbolic_sizes import DynamicSizes
+from braze.capture.training.tensor_hooks import TensorHooks
+from braze.compat.python.bytecode import decode
+from braze.compat.python.frames import call_later_from
+from braze.compat.torch.ambient_state import AmbientState, ambient_state, autocast_depth
+from braze.compat.torch.dynamo_interop import says_breaks_are_errors
 from braze.errors import CaptureError
-from braze.ir.frame import Draw, TorchCall
+from braze.ir.captured.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 from braze.regions import REGIONS
 from braze.shapes.data_symbols import Undecidable
-from braze.standins import DataDependent, UnknownTensor, Untraceable
+from braze.tracing import DataDependent, UnknownTensor, Untraceable
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
 MAX_NESTED_LOOPS = 60
@@ -79,7 +79,7 @@ class Interpreter:
     break_regions: whether graph breaks are errors, in each region entered; innermost last.
     number_functions: those of the program's that such a call runs.
     warned_at: the step of the first warning that was put off.
-    draws: what Python's generators of random numbers are asked before it runs, and the stand-in
+    draws: what Python's generators of random numbers are asked before it runs, and the fake tensor
     of each number (None: it gives none).
     assumed: conditions on tensors of branches whose other side raises. looks_at_results: results
     of the graph may be looked at before the frame goes on.
@@ -134,10 +134,13 @@ class Interpreter:
             tracer.before_effects = functools.partial(settle_assumptions, self)
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin, request.copies_freely)
-        self.world = World(tracer, self.sizes)
-        self.overlay, self.arrays = Overlay(self.world), set_up(self)
+        self.guard_context = GuardContext(tracer, self.sizes)
+        self.side_effects, self.arrays = SideEffects(self.guard_context), set_up(self)
         self.outside_iterators = OutsideIterators(self)
-        self.world.origin, self.world.adopt_lazy = self.origin, functools.partial(adopt_lazy, self)
+        self.guard_context.origin, self.guard_context.adopt_lazy = (
+            self.origin,
+            functools.partial(adopt_lazy, self),
+        )
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.returned: Any = None
@@ -148,7 +151,7 @@ class Interpreter:
         self.callers = Callers(self.frames)
         self.generators: list[Any] = []
         self.missed: BaseException | None = None
-        self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
+        self.deferred_calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.break_regions = [says_breaks_are_errors(), *REGIONS]
         self.number_functions = NumberFunctions(self)
         self.assumed, self.cached_results = [], {}
@@ -174,7 +177,7 @@ class Interpreter:
         self.autocast_depth = autocast_depth()
         self.known_counts: dict[Any, int] = {}
         self.masks: dict[Any, Any] = {}
-        self.numbers_of_objects = self.world.numbers_of_objects
+        self.numbers_of_objects = self.guard_context.numbers_of_objects
         self.entered_with: dict[int, Any] = {}
         self.noticed_ends: dict[int, Any] = {}
         self.handles: dict[int, tuple[Any, int]] = {}
@@ -191,11 +194,11 @@ class Interpreter:
             self.entered.pop()
 
     def release(self) -> None:
-        """Let go of every stand-in: the tables refer to each other in cycles."""
+        """Let go of every fake tensor: the tables refer to each other in cycles."""
         self.over = True
         self.frames.clear()
         self.returned = None
-        self.late_calls.clear()
+        self.deferred_calls.clear()
         self.cached_results.clear()
         self.number_functions.release()
         self.draws.clear()
@@ -222,11 +225,11 @@ class Interpreter:
         self.known_calls.release()
         self._origins.clear()
         self.callers.release()
-        self.world.release()
+        self.guard_context.release()
         self.sizes.release()
-        self.overlay.release()
+        self.side_effects.release()
         self.arrays.release()
-        self.world.adopt_lazy = refuse_lazy
+        self.guard_context.adopt_lazy = refuse_lazy
         self.outside_iterators.release()
         # What an attempt knows refers to the interpreter, and it holds what the frame was given:
         # without attributes it ends no cycle, whatever is added above.
@@ -260,7 +263,7 @@ class Interpreter:
     def put_off(self, function: Any, values: tuple[Any, ...], count: int = 1) -> None:
         """Call `function(*values)` after the graph ran. count: of how many callers it may ask."""
         later = functools.partial(call_later_from, self.callers.captured(count), count, function)
-        self.late_calls.append((later, values))
+        self.deferred_calls.append((later, values))
 
     # --- running -----------------------------------------------------------------------------
 
@@ -292,7 +295,12 @@ class Interpreter:
 
     def marks(self) -> tuple[Any, ...]:
         """What changes when the program changes something that existed before."""
-        return self.overlay.marks(), len(self.late_calls), len(self.backwards), len(self.entered)
+        return (
+            self.side_effects.marks(),
+            len(self.deferred_calls),
+            len(self.backwards),
+            len(self.entered),
+        )
 
     def run(self, frame: Frame) -> Any:
         """Interpret a frame to its end (or a generator's to its next yield); gives the result.
@@ -473,14 +481,14 @@ class Interpreter:
 
     def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
-        if self.world.proxies and not only_keeps(function):
-            check_proxies(self.world, (args, kwargs))
-        if self.world.opaque and not only_keeps(function):
+        if self.guard_context.proxies and not only_keeps(function):
+            check_proxies(self.guard_context, (args, kwargs))
+        if self.guard_context.opaque and not only_keeps(function):
             check_opaque(self, function, args, kwargs)
-        if self.world.class_dicts:
-            guard_class_dicts(self.world, function, args)
+        if self.guard_context.class_dicts:
+            guard_class_dicts(self.guard_context, function, args)
         if self.numbers_of_objects:
-            settle_numbers(self.world, args)
+            settle_numbers(self.guard_context, args)
         reader = self.reader
         try:
             if self.shows_text:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from braze.ir.kernel import KernelSources, Launch, Segment
-from braze.ir.loops import Buffer
-from braze.ir.schedule import ExternStep, Schedule, device_runs
+from braze.ir.kernels.kernel import KernelSources, Launch, Segment
+from braze.ir.kernels.loops import Buffer
+from braze.ir.kernels.schedule import ExternStep, Schedule, device_runs
 from braze.ir.types import Size
 from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
 

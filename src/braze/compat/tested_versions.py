@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from braze.compat.torch_versions import TORCH
+from braze.compat.torch.versions import TORCH
 
 # First and last: `pyproject.toml` states the same (tests/architecture/test_versions.py).
 TESTED_TORCH = ((2, 11), (2, 15))

@@ -6,12 +6,12 @@ import torch
 
 from braze.codegen import cpp
 from braze.devices.device import Device, Linked, Report
-from braze.ir.kernel import KernelSources
-from braze.ir.schedule import Schedule
-from braze.ir.training import Role
+from braze.ir.graphs.joint_graph import Role
+from braze.ir.kernels.kernel import KernelSources
+from braze.ir.kernels.schedule import Schedule
 from braze.options import Options
-from braze.runtime.link import link
-from braze.runtime.toolchain import NoCompiler, find_for_kernels
+from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
+from braze.runtime.link.link_cpu import link
 from braze.schedule import CPU
 
 

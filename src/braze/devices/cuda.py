@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from braze.codegen import triton
 from braze.devices.device import Device
 from braze.ir.device_rates import MEASURES
-from braze.ir.kernel import KernelSources
-from braze.ir.schedule import Schedule, Step
+from braze.ir.kernels.kernel import KernelSources
+from braze.ir.kernels.schedule import Schedule, Step
 from braze.options import Options
-from braze.runtime import device_rates
-from braze.runtime.cubins import triton_version
-from braze.runtime.link_device import link_device, paddings, prepare
-from braze.runtime.product_tuning import quickest_way
-from braze.runtime.tuning import TUNING_MODES, choose_launches
+from braze.runtime.cuda import device_rates
+from braze.runtime.cuda.autotune import TUNING_MODES, choose_launches
+from braze.runtime.cuda.autotune_matmul import quickest_way
+from braze.runtime.cuda.cubin_cache import triton_version
+from braze.runtime.link.link_cuda import link_device, paddings, prepare
 from braze.schedule import ChooseProduct, Target, cuda_target
 
 

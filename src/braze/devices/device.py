@@ -8,12 +8,12 @@ from typing import TypeAlias, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.entry import GraphCallable
-from braze.ir.kernel import KernelSources
-from braze.ir.schedule import Schedule
-from braze.ir.training import Role
+from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.graphs.joint_graph import Role
+from braze.ir.kernels.kernel import KernelSources
+from braze.ir.kernels.schedule import Schedule
 from braze.options import Options
-from braze.runtime.toolchain import NoCompiler
+from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.schedule import ChooseProduct, Target
 
 Linked: TypeAlias = GraphCallable | NoCompiler

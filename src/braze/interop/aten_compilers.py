@@ -11,9 +11,9 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.gradmode import is_autocast_on, without_autocast
+from braze.compat.torch.grad_mode import is_autocast_on, without_autocast
 from braze.interop.fx_graph import aten_to_fx
-from braze.ir.graph import Graph
+from braze.ir.graphs.graph import Graph
 from braze.locks import make_lock
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.torch_versions import UNTAGGED_BACKENDS
+from braze.compat.torch.versions import UNTAGGED_BACKENDS
 from braze.errors import InvalidBackend, UserError, unknown_name
 from braze.frozen import frozen
 from braze.locks import make_lock

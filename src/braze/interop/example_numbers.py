@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias, final
 
-from braze.ir.source import NumberSource, Source
+from braze.ir.captured.source import NumberSource, Source
 
 
 @final

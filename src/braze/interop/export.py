@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from braze.compat.pytree import TreeCodeGen, flatten_call, flatten_tree
+from braze.compat.torch.pytree import TreeCodeGen, flatten_call, flatten_tree
 from braze.errors import UserError
 from braze.interop.fx_graph import placeholder_name
-from braze.ir.frame import FromSizes, NewCall, NewDict, NewSequence, Recipe
-from braze.ir.guard import Guard
+from braze.ir.captured.frame import FromSizes, NewCall, NewDict, NewSequence, Recipe
+from braze.ir.captured.guard import Guard
 
 
 class Exported(NamedTuple):

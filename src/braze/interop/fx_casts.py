@@ -13,7 +13,7 @@ from typing import TypeAlias, final
 import torch
 from torch import fx
 
-from braze.compat.ambient import ENTER_AUTOCAST, EXIT_AUTOCAST
+from braze.compat.torch.ambient_state import ENTER_AUTOCAST, EXIT_AUTOCAST
 
 # (device type, dtype, whether casts are remembered) of each device for which autocast is on.
 CastsOf: TypeAlias = tuple[tuple[str, torch.dtype, bool], ...]

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from braze.compat.aten import aten
-from braze.compat.backward import as_piece, copy_uncounted
-from braze.compat.dispatch import set_grad_enabled
+from braze.compat.torch.aten import aten
+from braze.compat.torch.autograd_engine import as_piece, copy_uncounted
+from braze.compat.torch.dispatcher import set_grad_enabled
 from braze.interop.fx_casts import CastNodes, CastsOf
 from braze.interop.fx_constants import said_constant, said_dtype, said_method, said_target
 from braze.interop.fx_sizes import SizeNodes
-from braze.ir.frame import CapturedFrame, TorchCall
-from braze.ir.graph import (
+from braze.ir.captured.frame import CapturedFrame, TorchCall
+from braze.ir.graphs.graph import (
     Alias,
     Argument,
     Graph,
@@ -36,8 +36,8 @@ from braze.ir.graph import (
     operands,
     values_in,
 )
+from braze.ir.graphs.run_graph import bindings_of, flat_tensors
 from braze.ir.origin import Origin
-from braze.ir.run_graph import bindings_of, flat_tensors
 from braze.ir.types import ScalarType, TensorType
 from braze.shapes.expr import Expr, Symbol
 
@@ -70,7 +70,7 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
 
 
 def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
-    builder = _Builder(frame.graph, names, frame.written_names)
+    builder = _FxBuilder(frame.graph, names, frame.written_names)
     builder.gradients, builder.casts.entered = frame.grad_enabled, frame.casts
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
     for call in _live_calls(frame):
@@ -89,7 +89,7 @@ def aten_to_fx(
     """The ATen graph as a GraphModule; `names` for the placeholders; `entered_with`: the grad
     mode in which it is called; `casts`: what autocast does there, whose casts the graph has."""
     count = len(graph.inputs) + len(graph.sizes.numbers)
-    builder = _Builder(graph, names or [f"arg{i}_1" for i in range(count)])
+    builder = _FxBuilder(graph, names or [f"arg{i}_1" for i in range(count)])
     builder.gradients, builder.casts.entered = entered_with, casts
     builder.casts.switch(())
     builder.own_reads = _reads_of_in_place_operators(graph)
@@ -126,7 +126,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-class _Builder:
+class _FxBuilder:
     """An fx graph in the making; `known` maps values to the fx nodes that hold them."""
 
     def __init__(
@@ -376,7 +376,7 @@ _SCATTERS = frozenset(
 
 
 # The module of what applies a program's own autograd function.
-_APPLYING = "braze.capture.autograd_functions"
+_APPLYING = "braze.capture.training.autograd_functions"
 
 
 def _same(value: Any) -> Any:

@@ -14,10 +14,10 @@ from typing import Any, final
 
 from torch import fx
 
-from braze.compat.aten import aten
-from braze.ir.graph import Graph, Node, computed_symbol
-from braze.ir.run_graph import bindings_of
-from braze.shapes.binding import Binding, Check
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import Graph, Node, computed_symbol
+from braze.ir.graphs.run_graph import bindings_of
+from braze.shapes.binding import Binding, SizeCheck
 from braze.shapes.expr import Expr, Extremum, Mod, Symbol, as_expr, symbols
 
 _COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
@@ -31,7 +31,7 @@ class SizeNodes:
         self._sizes = graph.sizes
         self._graph = made
         self._symbols: dict[Symbol, Any] = {}
-        self._checked: list[Check] = []
+        self._checked: list[SizeCheck] = []
         self._made: list[fx.Node] = []
 
     def bind(self, graph: Graph, inputs: Sequence[fx.Node]) -> None:

@@ -14,11 +14,11 @@ from typing import Any, final
 import torch
 
 from braze.interop.undo_writes import leaving_regions, undoing_writes
-from braze.ir.entry import GraphCallable, PartlyRun
-from braze.ir.graph import Graph
-from braze.ir.random_ops import drawing_devices
-from braze.ir.run_graph import checking_writes
-from braze.ir.versions import putting_back
+from braze.ir.captured.compile_request import GraphCallable, PartlyRun
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.random_ops import drawing_devices
+from braze.ir.graphs.run_graph import checking_writes
+from braze.ir.graphs.version_counters import putting_back
 from braze.locks import make_lock
 
 

@@ -11,18 +11,18 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.ambient import (
+from braze.compat.torch.ambient_state import (
     ENTER_AUTOCAST,
     ambient_state,
     autocast_depth,
     set_ambient_state,
 )
-from braze.compat.backward import set_versions, version_of
-from braze.compat.dispatch import set_grad_enabled
-from braze.compat.saved_hooks import raised_by_hooks
-from braze.ir.entry import PartlyRun
-from braze.ir.graph import Graph
-from braze.ir.op_effects import is_irrevocable
+from braze.compat.torch.autograd_engine import set_versions, version_of
+from braze.compat.torch.dispatcher import set_grad_enabled
+from braze.compat.torch.saved_tensor_hooks import raised_by_hooks
+from braze.ir.captured.compile_request import PartlyRun
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.op_effects import is_irrevocable
 from braze.shapes.binding import ProgramRaises
 
 _Run: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]

@@ -133,7 +133,7 @@ class DeviceModel:
 
 
 _MATRIX_RATE_OF_AN_H200: Final = 2 * 4096 * 132 * 1.98e9
-# What an H200 gives in the measurements of `runtime/device_rates.py`: an H100, which has its
+# What an H200 gives in the measurements of `runtime/cuda/device_rates.py`: an H100, which has its
 # processors, gave 2e-6 s and 690e12, and of its own memory 0.99 of what the counts say.
 MEASURED_OF_AN_H200: Final[Mapping[Rate, float]] = types.MappingProxyType(
     {"copy": 4.2e12, "launch": 2e-6, "products": 690e12}

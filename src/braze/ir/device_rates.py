@@ -1,6 +1,6 @@
 """Rates of the devices of this machine, each measured when a decision first reads it.
 
-What measures is registered by type of device, beside its code (`runtime/device_rates.py`); a device
+What measures is registered by type of device, beside its code (`device_rates.py`); a device
 that nobody measures has the rates of the table (`device_model.py`).
 """
 

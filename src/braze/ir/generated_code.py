@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from braze.compat.line_tables import without_columns
+from braze.compat.python.line_tables import without_columns
 
 
 def define(texts: Sequence[str], file: str, names: dict[str, Any]) -> Any:

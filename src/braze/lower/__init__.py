@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from braze.ir.graph import Graph, Node
-from braze.ir.loops import LoopProgram
-from braze.lower import (
+from braze.ir.graphs.graph import Graph, Node
+from braze.ir.kernels.loops import LoopProgram
+from braze.lower.devices import nodes_elsewhere, verify_targets
+from braze.lower.lowering import Lowering, Supports
+from braze.lower.operators import (
     batch_norm,
     cat_pad,
     division,
@@ -31,9 +33,7 @@ from braze.lower import (
     scattering,
     views,
 )
-from braze.lower.devices import nodes_elsewhere, verify_targets
-from braze.lower.lowering import Lowering, Supports
-from braze.lower.scattering import SCATTERS
+from braze.lower.operators.scattering import SCATTERS
 
 if TYPE_CHECKING:
     from braze.options import Options

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from braze.ir.loops import Scalar
-from braze.ir.scalars import apply, index
+from braze.ir.kernels.loops import Scalar
+from braze.ir.kernels.scalars import apply, index
 from braze.ir.types import Size
 from braze.shapes.expr import (
     ZERO,

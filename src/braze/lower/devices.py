@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from braze.errors import InternalError
-from braze.ir.graph import Graph, Node, operands
-from braze.ir.loops import Definition, LoopProgram
+from braze.ir.graphs.graph import Graph, Node, operands
+from braze.ir.kernels.loops import Definition, LoopProgram
 from braze.ir.types import TensorType
 
 

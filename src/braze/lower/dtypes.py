@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from braze.ir.graph import Value
+from braze.ir.graphs.graph import Value
 from braze.ir.types import TensorType
 
 

@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from braze.ir.loops import Scalar
-from braze.ir.scalars import apply, literal
+from braze.ir.kernels.loops import Scalar
+from braze.ir.kernels.scalars import apply, literal
 from braze.shapes.expr import Expr
 
 NUMBERS = (bool, int, float, Expr)

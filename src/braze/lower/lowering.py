@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.aten import aten
+from braze.compat.torch.aten import aten
 from braze.frozen import frozen
-from braze.ir.graph import Constant, Graph, Node, Output, Value, computed_symbol, operands
-from braze.ir.loops import (
+from braze.ir.graphs.graph import Constant, Graph, Node, Output, Value, computed_symbol, operands
+from braze.ir.kernels.loops import (
     Apply,
     Buffer,
     BufferView,
@@ -28,8 +28,7 @@ from braze.ir.loops import (
     Scalar,
     Statement,
 )
-from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.scalars import (
+from braze.ir.kernels.scalars import (
     FLOAT8,
     apply,
     cast,
@@ -41,6 +40,7 @@ from braze.ir.scalars import (
     walk,
     without_round_trips,
 )
+from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.lower.coordinates import (
     Coordinate,
@@ -51,7 +51,7 @@ from braze.lower.coordinates import (
     make_axes,
     plus,
 )
-from braze.lower.place import Computed, Place, Stored, compose, whole
+from braze.lower.place import ComputedElements, Place, Stored, compose, whole
 from braze.lower.rounding import rounds_like_eager
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
 from braze.shapes.expr import (
@@ -70,7 +70,7 @@ from braze.shapes.substitution import substitute
 _CONVERSIONS = frozenset({"aten._to_copy.default", "aten.clone.default"})
 
 Supports: TypeAlias = Callable[[str, torch.dtype], bool]
-Readable: TypeAlias = Value | Stored | Computed | bool | int | float | Expr
+Readable: TypeAlias = Value | Stored | ComputedElements | bool | int | float | Expr
 
 SCALAR_DTYPES: dict[type, torch.dtype] = {
     bool: torch.bool,
@@ -225,7 +225,7 @@ class Lowering:
             for check in checks:
                 value = Guarded(apply("eq", check, 0), value, literal(0, value.dtype))
             return value
-        if isinstance(place, Computed):
+        if isinstance(place, ComputedElements):
             return place.body(at)
         if place.is_window:
             place = self._made_loadable(place)
@@ -235,7 +235,7 @@ class Lowering:
         """The strided view of a buffer that holds the value, computed now if nothing does."""
         source = place = self.places[value]
         kind = _tensor_type(value)
-        if isinstance(place, Computed):
+        if isinstance(place, ComputedElements):
             place = place.stored or self.define(kind, place.body, place.origin)
             self.places[value] = place
         if place.index is None:
@@ -313,7 +313,11 @@ class Lowering:
     def _store_bases(self, value: Value, makers: Mapping[Value | None, Node]) -> None:
         """Have what a result is a view of in memory: the program sees that it lies there."""
         place = self.places[value]
-        if isinstance(place, Computed) and place.stored is None and _is_view(makers[value].op):
+        if (
+            isinstance(place, ComputedElements)
+            and place.stored is None
+            and _is_view(makers[value].op)
+        ):
             for base in operands(makers[value]):
                 self._store_bases(base, makers)
                 self.view_of(base)
@@ -326,14 +330,16 @@ class Lowering:
             scalar = literal(tensor.item(), tensor.dtype)
             stored = self.places[constant.value]
             assert isinstance(stored, Stored)
-            self.places[constant.value] = Computed(lambda at: scalar, tensor.dtype, (), stored)
+            self.places[constant.value] = ComputedElements(
+                lambda at: scalar, tensor.dtype, (), stored
+            )
 
     def _place(self, lowered: Lowered, kind: TensorType, origin: Origin) -> Place:
         if isinstance(lowered, View):
             return self._view_place(lowered, kind)
         if isinstance(lowered, Folded):
             self._check_support(lowered.body(axis_coordinates(make_axes("i", kind.shape))))
-            return Computed(lowered.body, kind.dtype, kind.shape, None, origin)
+            return ComputedElements(lowered.body, kind.dtype, kind.shape, None, origin)
         if isinstance(lowered, Reinterpreted):
             return self._reinterpreted_place(lowered, kind)
         assert callable(lowered)
@@ -343,17 +349,17 @@ class Lowering:
         if _is_cheap(scalar):
             self._check_support(scalar)
             body: Body = lambda at: cast(lowered(at), kind.dtype)  # noqa: E731
-            return Computed(body, kind.dtype, kind.shape, None, origin)
+            return ComputedElements(body, kind.dtype, kind.shape, None, origin)
         target = self.new_buffer(kind)
         self.emit(target, axes, at, scalar, origin)
         return whole(target)
 
     def _view_place(self, view: View, kind: TensorType) -> Place:
         base = self.places[view.base]
-        if isinstance(base, Computed):
+        if isinstance(base, ComputedElements):
             body = base.body
             moved: Body = lambda at: body(view.index(at))  # noqa: E731
-            return Computed(moved, kind.dtype, kind.shape, None, base.origin)
+            return ComputedElements(moved, kind.dtype, kind.shape, None, base.origin)
         index = compose(view.index, base.index)
         return Stored(base.root, index, base.is_window, base.is_strided and view.is_strided)
 
@@ -470,7 +476,7 @@ class OperatorCall:
             return source.type.shape if isinstance(source.type, TensorType) else ()
         if isinstance(source, Stored):
             return source.root.shape
-        return source.shape if isinstance(source, Computed) else ()
+        return source.shape if isinstance(source, ComputedElements) else ()
 
     def dtype_of(self, source: Value) -> torch.dtype:
         """The dtype of a value; Python numbers have that of the tensor they would become."""

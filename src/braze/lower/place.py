@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.loops import Buffer, BufferView
+from braze.ir.kernels.loops import Buffer, BufferView
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
 from braze.lower.coordinates import CoordinateMap
@@ -35,7 +35,7 @@ class Stored:
 
 @final
 @frozen(eq=False)
-class Computed:
+class ComputedElements:
     """Element `at` is `body(at)`, wherever it is read. stored: where memory holds it as well."""
 
     body: Body
@@ -45,7 +45,7 @@ class Computed:
     origin: Origin = UNKNOWN
 
 
-Place: TypeAlias = Stored | Computed
+Place: TypeAlias = Stored | ComputedElements
 
 
 def whole(buffer: Buffer) -> Stored:

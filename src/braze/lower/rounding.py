@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from braze.ir.loops import Apply, Cast, Reduce, Scalar
-from braze.ir.scalars import COMPUTE_DTYPES, walk
+from braze.ir.kernels.loops import Apply, Cast, Reduce, Scalar
+from braze.ir.kernels.scalars import COMPUTE_DTYPES, walk
 
 # Float operators of which PyTorch's vectors and a compiler's give the same bits.
 _ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv"})

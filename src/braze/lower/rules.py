@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, final
 
 from braze.frozen import frozen
-from braze.ir.graph import Value
-from braze.ir.loops import Scalar
+from braze.ir.graphs.graph import Value
+from braze.ir.kernels.loops import Scalar
 from braze.ir.types import Size
 from braze.lower.coordinates import CoordinateMap, Coordinates
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from braze.errors import GraphBreakError
-from braze.ir.frame import GraphBreak, Refused
-from braze.ir.graph import Graph
-from braze.ir.print_graph import print_graph
+from braze.ir.captured.frame import GraphBreak, Refused
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.print_graph import print_graph
 from braze.trace import BreakNote
 
 

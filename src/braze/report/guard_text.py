@@ -15,10 +15,10 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.ambient import AmbientState
-from braze.ir.guard import Guard, SizeCondition, TensorFacts
+from braze.compat.torch.ambient_state import AmbientState
+from braze.ir.captured.guard import Guard, SizeCondition, TensorFacts
+from braze.ir.captured.source import Source
 from braze.ir.origin import UNKNOWN
-from braze.ir.source import Source
 from braze.ir.types import DTYPE_NAMES
 
 # Entries of a gathered guard that are shown.

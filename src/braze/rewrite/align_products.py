@@ -14,7 +14,7 @@ Zeros are added to a summed extent; what is made of zeros beside the result is n
 copies fuse with what makes the operands and with what reads the result.
 
 A large result that the caller sees would be there twice, padded and as the caller expects it. Where
-nothing else needs padding, it is left to a kernel of ours (`ir/odd_rows.py`).
+nothing else needs padding, it is left to a kernel of ours (`ir/kernels/unaligned_rows.py`).
 
 Refused: extents that are symbols, matrices with gaps between rows that no padding mends, float32,
 and products that gain less than the copies cost (`Rates`). Operands are padded at each call, since
@@ -30,11 +30,17 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.aten import aten
+from braze.compat.torch.aten import aten
 from braze.frozen import frozen
 from braze.ir.device_model import DeviceModel, model_of_device
-from braze.ir.graph import Graph, Node, Value, devices_of
-from braze.ir.odd_rows import ALIGNED, HALVES, contiguous_dim, has_odd_rows, is_aligned
+from braze.ir.graphs.graph import Graph, Node, Value, devices_of
+from braze.ir.kernels.unaligned_rows import (
+    ALIGNED,
+    HALVES,
+    contiguous_dim,
+    has_odd_rows,
+    is_aligned,
+)
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import (
     at_hand,
@@ -97,7 +103,7 @@ def align_products(graph: Graph, rates: Mapping[str, Rates] | None = None) -> Gr
     plans = {node: plan for node, plan in plans.items() if not _is_left(node, seen)}
     if not plans:
         return graph
-    writer = _Writer(graph)
+    writer = _ProductRewriter(graph)
     for node in graph.nodes:
         plan = plans.get(node)
         if plan is None:
@@ -224,7 +230,7 @@ def _is_left(node: Node, seen: Collection[Value]) -> bool:
 
 
 @final
-class _Writer:
+class _ProductRewriter:
     """Writes products anew. padded: (value, elements added to its last two dimensions) -> the
     padded value."""
 

@@ -8,7 +8,7 @@
     ...
 
 What to look for is asked of PyTorch's engine: it runs the backward of the forward's own nodes
-once more, on stand-ins, and each operator that it calls is looked up in the graph. The softmax's
+once more, on fake tensors, and each operator that it calls is looked up in the graph. The softmax's
 backward is the anchor, since it reads the probabilities; what leads to it ends at the gradient that
 comes in.
 
@@ -22,17 +22,17 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.aten import aten
-from braze.compat.backward import gradients, plain_autograd
+from braze.compat.torch.aten import aten
+from braze.compat.torch.autograd_engine import gradients, plain_autograd
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value, operands
-from braze.ir.run_graph import call_node
+from braze.ir.graphs.graph import Graph, Node, Value, operands
+from braze.ir.graphs.run_graph import call_node
 from braze.ir.types import TensorType, known_sizes
 from braze.rewrite.attention_pattern import Attention
 from braze.rewrite.editing import readers_of, seen_values, type_of
-from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
-from braze.standins.recorder import node_of
-from braze.standins.standin import apart
+from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.tracing.fake_tensor import apart
+from braze.tracing.graph_recorder import node_of
 
 _SAME = frozenset({aten.detach.default, aten.alias.default})
 _SOFTMAX_BACKWARD = aten._softmax_backward_data.default
@@ -40,7 +40,7 @@ _SOFTMAX_BACKWARD = aten._softmax_backward_data.default
 
 @final
 @frozen(eq=False)
-class Backward:
+class AttentionBackward:
     """tangent: the gradient of the product's result; gradients: of its query, keys and values,
     where they are computed. nodes: those that go with the forward; first: the first that is behind
     the tangent."""
@@ -51,7 +51,7 @@ class Backward:
     first: Node
 
 
-def find_backward(graph: Graph, attention: Attention) -> Backward | str:
+def find_backward(graph: Graph, attention: Attention) -> AttentionBackward | str:
     """The backward of attention of which others read what is inside; a text: they are none."""
     if len({attention.query, attention.keys, attention.values}) < 3:
         return "its operands are one, and so is their gradient"
@@ -63,7 +63,7 @@ def find_backward(graph: Graph, attention: Attention) -> Backward | str:
     expected = _expected(attention)
     if isinstance(expected, str):
         return expected
-    return _Search(graph, attention, expected).backward()
+    return _BackwardMatch(graph, attention, expected).backward()
 
 
 # --- private -------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def _traced(
     plain = TensorType(kind.dtype, kind.shape, kind.stride, kind.device)
     tangent = tracer.add_input_of_type(plain)
     found = gradients([result], [tangent], [made[value] for value in wanted])
-    same = {tracer.value_of(standin): value for value, standin in made.items()}
+    same = {tracer.value_of(fake): value for value, fake in made.items()}
     nodes = tuple(map(node_of, tracer.recorder.calls))
     for node in nodes[:start]:  # what autograd saved is detached
         if node.op in _SAME and node.args[0] in same:
@@ -127,7 +127,7 @@ def _tensors(result: Any) -> Sequence[Any]:
 
 
 @final
-class _Search:
+class _BackwardMatch:
     """Looks one backward up. bound: values of the trace -> the graph's."""
 
     def __init__(self, graph: Graph, attention: Attention, expected: _Expected) -> None:
@@ -138,7 +138,7 @@ class _Search:
         self._bound: dict[Value, Value] = dict(expected.same)
         self._found: dict[Node, Node] = {}
 
-    def backward(self) -> Backward | str:
+    def backward(self) -> AttentionBackward | str:
         """What was found; a text: why it is none."""
         if not self._anchor():
             return _ELSEWHERE
@@ -156,7 +156,7 @@ class _Search:
         if tangent in self._makers:
             after = max(after, places[self._makers[tangent]])
         first = min(places[node] for node in gone if places[node] > after)
-        return Backward(tangent, tuple(found), frozenset(gone), self._graph.nodes[first])
+        return AttentionBackward(tangent, tuple(found), frozenset(gone), self._graph.nodes[first])
 
     def _anchor(self) -> bool:
         """Bind what leads to the softmax's backward."""

@@ -7,7 +7,8 @@
     %11, %12, ... = _scaled_dot_product_efficient_attention(%0, %1, %7, %10, ...)
     %8 = where(%9, nan, %11)
 
-The call is really made, on stand-ins, so that PyTorch's own choice says which kernel it is (flash,
+The call is really made, on fake tensors, so that PyTorch's own choice says which kernel it is
+(flash,
 memory-efficient, cuDNN), how heads are padded for it and what becomes of a mask.
 
 **Rows that attend to nothing.** A softmax over nothing but -inf is NaN, and kernels give zeros, or
@@ -34,9 +35,9 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.backward import gradients, plain_autograd
+from braze.compat.torch.autograd_engine import gradients, plain_autograd
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value
+from braze.ir.graphs.graph import Graph, Node, Value
 from braze.ir.types import Size, known_sizes
 from braze.rewrite.attention_pattern import ABSORBING, Added, Attention, Fill, Mask
 from braze.rewrite.editing import type_of
@@ -44,11 +45,11 @@ from braze.shapes.binding import Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.facts import Facts
 from braze.shapes.symbolic import of_expression
-from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
-from braze.standins.masks import MaskKind, kind_of_mask
-from braze.standins.recorder import node_of
-from braze.standins.standin import apart
-from braze.standins.symbols import Expressions, retraced
+from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.tracing.attention_masks import MaskKind, kind_of_mask
+from braze.tracing.fake_tensor import apart
+from braze.tracing.graph_recorder import node_of
+from braze.tracing.symbolic.size_rewriter import Expressions, retraced
 
 # What programs fill masked scores with, if not with -inf: no score comes near.
 _FAR_BELOW = -1e9
@@ -91,7 +92,7 @@ def masking(attention: Attention, data: Mapping[Mask, torch.Tensor], trains: boo
 
 @final
 @frozen(eq=False)
-class Call:
+class AttentionCall:
     """What stands for attention.
 
     nodes: of which `result` is the value; names: their values that are inputs -> the graph's.
@@ -121,7 +122,7 @@ def call_of(
     sizes: Sizes,
     trains: bool,
     wanted: Wanted = NONE_WANTED,
-) -> Call | str:
+) -> AttentionCall | str:
     """What computes the result from `sources` (query, keys, values) and the masks; a text: why
     nothing does. trains: gradients flow."""
     masks = tuple(dict.fromkeys([mask.mask for mask in found.masks]))
@@ -151,10 +152,10 @@ def _symbols_of(sizes: Sequence[Size]) -> set[Symbol]:
     return {symbol for size in sizes for symbol in symbols(as_expr(size))}
 
 
-def _with_expressions(call: Call, final_sizes: Expressions) -> Call:
+def _with_expressions(call: AttentionCall, final_sizes: Expressions) -> AttentionCall:
     """The call with expressions for its symbolic sizes."""
     value = final_sizes.value
-    return Call(
+    return AttentionCall(
         nodes=tuple(map(final_sizes.node, call.nodes)),
         result=value(call.result),
         computed=value(call.computed),
@@ -168,7 +169,7 @@ def _with_expressions(call: Call, final_sizes: Expressions) -> Call:
 @final
 @dataclass(slots=True)
 class _Trace:
-    """One call, made on stand-ins."""
+    """One call, made on fake tensors."""
 
     attention: Attention
     found: Masking
@@ -176,7 +177,9 @@ class _Trace:
     facts: Facts
     trains: bool
 
-    def run(self, inputs: Sequence[Value], living: Sequence[Value], wanted: Wanted) -> Call:
+    def run(
+        self, inputs: Sequence[Value], living: Sequence[Value], wanted: Wanted
+    ) -> AttentionCall:
         """inputs: the sources, then masks; living: the same, with sizes that answer."""
         attention, tracer = self.attention, self.tracer
         needs = [self.trains and (one is not None or not any(wanted)) for one in wanted]
@@ -194,7 +197,7 @@ class _Trace:
         nodes = tuple(map(node_of, calls))
         made_values = tracer.value_of(result), tracer.value_of(computed)
         if not any(wanted):
-            return Call(nodes, *made_values, names)
+            return AttentionCall(nodes, *made_values, names)
         kind = replace(type_of(tracer.value_of(result)), requires_grad=False)
         tangent = tracer.add_input_of_type(kind)
         asked = [tensor for tensor, one in zip(tensors, wanted, strict=True) if one is not None]
@@ -205,7 +208,9 @@ class _Trace:
                 for one in wanted
             ]
         backward = tuple(map(node_of, calls[len(nodes) :]))
-        return Call(nodes, *made_values, names, backward, tracer.value_of(tangent), tuple(gave))
+        return AttentionCall(
+            nodes, *made_values, names, backward, tracer.value_of(tangent), tuple(gave)
+        )
 
     def _dense(self, tensor: Any, like: Value) -> torch.Tensor:
         """The tensor in the shape of a value, row by row, or column by column where that is."""

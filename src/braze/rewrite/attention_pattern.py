@@ -24,8 +24,8 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value
-from braze.ir.random_ops import is_random
+from braze.ir.graphs.graph import Graph, Node, Value
+from braze.ir.graphs.random_ops import is_random
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import readers_of, seen_values, type_of
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified

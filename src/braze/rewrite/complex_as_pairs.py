@@ -11,7 +11,7 @@ becomes
 
 so that loops compute it, fused with what is around (rotary embeddings). Parts lie beside each other
 in memory, as complex numbers do. Where a complex number itself is needed, it is the pair seen as
-one. Stand-ins have no conjugate bit, so no view of one is met.
+one. Fake tensors have no conjugate bit, so no view of one is met.
 
 Refused: scalars, operands of other precision, half-precision complex numbers, results that are not
 row-major, and the CPU, whose vectors ATen uses better. So are operators whose operands come as
@@ -27,8 +27,8 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.aten import aten
-from braze.ir.graph import Graph, Node, Value, operands, replace_operands
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import fresh_numbers, type_of, with_nodes
 from braze.shapes.expr import as_expr, constant_value, simplified
@@ -45,7 +45,7 @@ def complex_as_pairs(graph: Graph, devices: Collection[str] = DEVICES) -> Graph:
     computed = _worth_computing(graph, devices)
     if not computed:
         return graph
-    writer = _Writer(graph)
+    writer = _PairRewriter(graph)
     for node in graph.nodes:
         writer.add(node, _is_in(node, computed))
     return with_nodes(graph, writer.nodes, writer.replacements)
@@ -182,7 +182,7 @@ def _result(node: Node) -> Value:
 
 
 @final
-class _Writer:
+class _PairRewriter:
     """The nodes so far. pairs: complex values -> real tensors with a last dimension of two."""
 
     def __init__(self, graph: Graph) -> None:

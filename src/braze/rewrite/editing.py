@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
+from braze.ir.graphs.graph import Alias, Graph, Node, Value, operands, values_in
 from braze.ir.types import Size, TensorType
 from braze.shapes.expr import as_expr, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate

@@ -26,12 +26,12 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.aten import aten
+from braze.compat.torch.aten import aten
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value, operands, replace_operands
+from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.types import Size, TensorType
-from braze.rewrite.attention_backward import Backward, find_backward
-from braze.rewrite.attention_call import NONE_WANTED, Call, Masking, call_of, masking
+from braze.rewrite.attention_backward import AttentionBackward, find_backward
+from braze.rewrite.attention_call import NONE_WANTED, AttentionCall, Masking, call_of, masking
 from braze.rewrite.attention_pattern import Attention, Fill, Mask, NearMiss, find_attention
 from braze.rewrite.editing import (
     at_hand,
@@ -41,7 +41,7 @@ from braze.rewrite.editing import (
     type_of,
 )
 from braze.shapes.expr import as_expr, constant_value
-from braze.standins.known_data import evaluated
+from braze.tracing.constant_folding import evaluated
 
 _LOG = logging.getLogger("braze.fusion")
 
@@ -91,7 +91,7 @@ def fuse_attention(graph: Graph, worth: Mapping[str, Worth] = WORTH) -> Graph:
     found = list(find_attention(graph))
     if not found:
         return graph
-    writer = _Writer(graph, worth)
+    writer = _AttentionRewriter(graph, worth)
     for one in found:
         reason = one.reason if isinstance(one, NearMiss) else writer.replace(one)
         place = one.softmax.origin
@@ -122,7 +122,7 @@ _CUDNN = "aten::_scaled_dot_product_cudnn_attention"
 
 
 @final
-class _Writer:
+class _AttentionRewriter:
     """Replaces attention in one graph. calls: the last node of each -> what stands for all."""
 
     def __init__(self, graph: Graph, worth: Mapping[str, Worth]) -> None:
@@ -180,7 +180,9 @@ class _Writer:
             return "cuDNN's gradients under a mask of as many keys may be NaN"
         return self._put(made, attention, backward)
 
-    def _put(self, made: Call, attention: Attention, backward: Backward | None) -> str | None:
+    def _put(
+        self, made: AttentionCall, attention: Attention, backward: AttentionBackward | None
+    ) -> str | None:
         """Put the call there, if a kernel of the library is called and the result is the same."""
         if not any(map(_is_kernel, made.nodes)):
             return "the library has no kernel for it"

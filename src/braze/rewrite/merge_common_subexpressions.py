@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.ir.graph import Graph, Node, Value, replace_operands
-from braze.ir.op_effects import has_effects
+from braze.ir.graphs.graph import Graph, Node, Value, replace_operands
+from braze.ir.graphs.op_effects import has_effects
 from braze.rewrite.editing import (
     escaping_values,
     present,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from braze.ir.graph import Graph
-from braze.ir.training import JointGraph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.joint_graph import JointGraph
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.fuse_attention import fuse_attention

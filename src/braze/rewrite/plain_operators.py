@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import torch
 
-from braze.compat.aten import aten
-from braze.compat.operators import PYTHON_FUNCTIONS, overwritten, with_data
-from braze.ir.graph import Graph, Node
+from braze.compat.torch.aten import aten
+from braze.compat.torch.registered_ops import PYTHON_FUNCTIONS, overwritten, with_data
+from braze.ir.graphs.graph import Graph, Node
 
 _COPY = aten.clone.default
 

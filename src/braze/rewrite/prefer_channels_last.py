@@ -31,12 +31,12 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.ambient import convolution_precision
-from braze.compat.aten import aten
+from braze.compat.torch.ambient_state import convolution_precision
+from braze.compat.torch.aten import aten
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value, operands, replace_operands
-from braze.ir.random_ops import is_random
-from braze.ir.training import JointGraph, joint_as_graph
+from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_operands
+from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph
+from braze.ir.graphs.random_ops import is_random
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import fresh_numbers
 from braze.shapes.expr import as_expr, simplified, symbols
@@ -153,7 +153,7 @@ def _seen(graph: Graph) -> list[Value]:
 
 @final
 @frozen
-class _Convolution:
+class _LayoutOfConvolution:
     """A convolution that gains, or the gradients of one. images: places among its arguments;
     weight: the weight's. elements: of images that the library reads and writes."""
 
@@ -168,12 +168,14 @@ class _Convolution:
         return len(self.images) > 1
 
 
-def _gaining(nodes: Iterable[Node], prices: Mapping[str, LayoutPrices]) -> dict[Node, _Convolution]:
+def _gaining(
+    nodes: Iterable[Node], prices: Mapping[str, LayoutPrices]
+) -> dict[Node, _LayoutOfConvolution]:
     found = ((node, _convolution(node, prices)) for node in nodes)
     return {node: convolution for node, convolution in found if convolution is not None}
 
 
-def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _Convolution | None:
+def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _LayoutOfConvolution | None:
     """What the layouts of a convolution are weighed by: what it needs not reorder is more than its
     weights. None: it does not gain, or is none."""
     other: Any
@@ -196,7 +198,7 @@ def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _Convolution
     if len(places) > 1 and not (price.backward and sides):
         return None
     images = _count(x.type.shape) + _count(other.type.shape)
-    found = _Convolution(price, places, len(places), sides * images)
+    found = _LayoutOfConvolution(price, places, len(places), sides * images)
     if not price.counts_weights or _is_laid_out(weight.type, _CHANNELS_LAST):
         return found
     return found if _count(weight.type.shape) <= images else None
@@ -262,7 +264,7 @@ class _Mover:
     """Writes the nodes anew. moved: row-major image, or piece of one -> the same in channels-last
     layout. What is put back has the value's own name. gaining: the convolutions that gain."""
 
-    def __init__(self, graph: Graph, gaining: Mapping[Node, _Convolution]) -> None:
+    def __init__(self, graph: Graph, gaining: Mapping[Node, _LayoutOfConvolution]) -> None:
         self.nodes: list[Node] = []
         self.moved: dict[Value, Value] = {}
         self._gaining = gaining
@@ -332,7 +334,7 @@ class _Mover:
 
     # --- convolutions ------------------------------------------------------------------------
 
-    def _add_convolution(self, node: Node, found: _Convolution) -> None:
+    def _add_convolution(self, node: Node, found: _LayoutOfConvolution) -> None:
         if found.is_backward and not self._is_backward:
             self._is_backward = True
             self._weights.clear()

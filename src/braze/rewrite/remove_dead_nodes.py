@@ -10,8 +10,8 @@ nothing, computes a number that sizes depend on, or is not PyTorch's own.
 
 from __future__ import annotations
 
-from braze.ir.graph import Graph, Node, Value, computed_symbol, operands
-from braze.ir.op_effects import has_effects
+from braze.ir.graphs.graph import Graph, Node, Value, computed_symbol, operands
+from braze.ir.graphs.op_effects import has_effects
 from braze.rewrite.editing import with_nodes
 
 

@@ -13,7 +13,7 @@ caller nor a write-back can tell them apart: a copy that reaches a result stays.
 
 from __future__ import annotations
 
-from braze.ir.graph import Graph, Node, Value, replace_operands
+from braze.ir.graphs.graph import Graph, Node, Value, replace_operands
 from braze.ir.types import TensorType
 from braze.rewrite.editing import escaping_values, with_nodes
 

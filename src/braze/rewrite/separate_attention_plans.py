@@ -24,8 +24,8 @@ from dataclasses import replace
 
 import torch
 
-from braze.compat.aten import aten
-from braze.ir.graph import Graph, Node, Value
+from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import at_hand, fresh_numbers, row_major, type_of
 from braze.shapes.expr import as_expr, constant_value

@@ -59,7 +59,7 @@ def raise_unmet(message: str, raises: bool = False) -> NoReturn:
 
 @final
 @frozen
-class Check:
+class SizeCheck:
     """`expr kind 0` has to hold, once the numbers in it are known; message: what is said where it
     does not, with the user's line. kind: "==", "!=" or ">=".
     raises: there the program itself raises."""
@@ -86,7 +86,7 @@ class Sizes:
 
     numbers: tuple[Expr, ...] = ()
     derived: tuple[tuple[Symbol, Expr], ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[SizeCheck, ...] = ()
 
     def symbols(self) -> set[Symbol]:
         """Every symbol in them."""
@@ -102,7 +102,7 @@ class Sizes:
                 found[symbol] = Binding(symbol, None, 1, expr)
         return list(found.values())
 
-    def decided(self, bound: Set[Symbol], done: Collection[Check]) -> list[Check]:
+    def decided(self, bound: Set[Symbol], done: Collection[SizeCheck]) -> list[SizeCheck]:
         """Checks that can be made where these are bound, without those that are done."""
         return [c for c in self.checks if c not in done and symbols(c.expr) <= bound]
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from braze.shapes.binding import Check
+from braze.shapes.binding import SizeCheck
 from braze.shapes.expr import Expr, IntLike, Symbol, as_expr, symbols
 from braze.shapes.substitution import substitute
 
@@ -42,7 +42,7 @@ class DataSymbols:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.order: dict[Symbol, int] = {}
-        self.checks: list[Check] = []
+        self.checks: list[SizeCheck] = []
         self.estimates: dict[Symbol, int] = {}
         self.given: list[Symbol] = []
         self._made = 0
@@ -72,7 +72,7 @@ class DataSymbols:
         self.order[symbol] = len(self.order)
         return symbol
 
-    def adopt(self, symbols: Sequence[Symbol], checks: Sequence[Check]) -> None:
+    def wrap_value(self, symbols: Sequence[Symbol], checks: Sequence[SizeCheck]) -> None:
         """Take over the symbols of an earlier trace, in the order in which they are computed, and
         what is checked of them."""
         for symbol in symbols:
@@ -110,7 +110,7 @@ class DataSymbols:
         if facts.follows(relation) is True:
             return
         text = message or f"{facts.origin()}: {says} {relation}, which does not hold"
-        self.checks.append(Check(relation.expr, relation.kind, text, raises))
+        self.checks.append(SizeCheck(relation.expr, relation.kind, text, raises))
         if relation.kind == "==":
             self._learn_equality(relation.expr)
         else:
@@ -134,7 +134,7 @@ class DataSymbols:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def refined_checks(self, final: Mapping[Symbol, IntLike]) -> tuple[Check, ...]:
+    def refined_checks(self, final: Mapping[Symbol, IntLike]) -> tuple[SizeCheck, ...]:
         """The checks in final symbols, each number of the program as itself."""
         kept = {**final, **{s: self.facts.final_symbol(s) for s in self.estimates}}
         return tuple([replace(c, expr=substitute(c.expr, kept)) for c in self.checks])

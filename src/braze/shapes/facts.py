@@ -149,7 +149,7 @@ class Facts:
             self.data = DataSymbols(self)
         return self.data
 
-    def adopt(self, symbol: Symbol, meaning: Expr | None = None) -> None:
+    def wrap_value(self, symbol: Symbol, meaning: Expr | None = None) -> None:
         """Take over a symbol of an earlier capture, with its range. meaning: what it is in terms of
         symbols adopted before."""
         assert symbol.hint is not None, symbol

@@ -18,17 +18,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import braze
 from braze import pipeline
-from braze.capture.handler_table import CALL_HANDLERS
+from braze.capture.calls.handler_registry import CALL_HANDLERS
 from braze.errors import (
     CaptureError,
     GraphBreakError,
     LeftToEagerError,
     RecompileLimitExceeded,
 )
-from braze.ir.frame import Refused
+from braze.ir.captured.frame import Refused
 from braze.ir.origin import UNKNOWN
-from braze.runtime import entries
-from braze.runtime.checks import CheckFailed
+from braze.runtime.dispatch import cache_entries as entries
+from braze.runtime.dispatch.runtime_checks import CheckFailed
 
 X = torch.ones(3)
 Made = Callable[..., Any]

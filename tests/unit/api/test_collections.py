@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from braze.compat.isolation import run_isolated
+from braze.compat.torch.thread_state import run_isolated
 
 MANY = 30_000
 

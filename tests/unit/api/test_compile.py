@@ -1,6 +1,6 @@
 """The face: what `compile` accepts, and what it hands to `braze.targets`.
 
-A stand-in for it records its orders and calls the original.
+A fake tensor for it records its orders and calls the original.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import braze
-from braze.capture.handler_table import CALL_HANDLERS
-from braze.capture.signals import ProgramRaised
+from braze.capture.calls.handler_registry import CALL_HANDLERS
+from braze.capture.frames.control_signals import ProgramRaised
 
 
 def wrong(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,10 +16,10 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import braze
-from braze.runtime.entries import FrameCache
-from braze.runtime.guards_memory import SnapshotMemory
-from braze.runtime.guards_native import LOADER
-from braze.runtime.source_code import SourceWriter
+from braze.runtime.dispatch.cache_entries import FrameCache
+from braze.runtime.guards.codegen import SourceWriter
+from braze.runtime.guards.native_extension import LOADER
+from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from tests.recorded import recorded
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

@@ -26,16 +26,16 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import braze
-from braze.compat import backward
-from braze.compat.ambient import ambient_state
-from braze.compat.backward import saved_hooks
-from braze.compat.isolation import run_isolated
-from braze.compat.transforms import transform_levels
-from braze.ir.kernel import SourceUnit
+from braze.compat.torch import autograd_engine as backward
+from braze.compat.torch.ambient_state import ambient_state
+from braze.compat.torch.autograd_engine import saved_hooks
+from braze.compat.torch.functorch import transform_levels
+from braze.compat.torch.thread_state import run_isolated
+from braze.ir.kernels.kernel import SourceUnit
 from braze.options import config
-from braze.runtime import open_frames
-from braze.runtime.build import extension_of
-from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.runtime.launch.build_cache import extension_of
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
+from braze.runtime.resume import frame_driver as open_frames
 
 
 @pytest.fixture(scope="module")

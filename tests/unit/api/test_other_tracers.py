@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import braze
-from braze.compat.ambient import ambient_state
-from braze.compat.tracers import active_tracer
+from braze.compat.torch.ambient_state import ambient_state
+from braze.compat.torch.tracers import active_tracer
 from tests.recorded import recorded
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

@@ -11,7 +11,7 @@ from torch import nn
 
 import braze
 from braze.errors import CompileForbidden, UserError
-from braze.runtime.stance import STANCES
+from braze.runtime.dispatch.stance import STANCES
 from braze.trace import Journal
 
 X = torch.tensor([0.5, -1.0, 2.0])

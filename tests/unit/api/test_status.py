@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import braze
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 
 X = torch.ones(3)
 

@@ -19,13 +19,13 @@ from braze.autograd import (
     with_zeros,
 )
 from braze.autograd.prices import Price, price_of
-from braze.ir.graph import Graph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.joint_graph import ForwardBackward, SavedInput, print_joint, print_pair
+from braze.ir.graphs.random_ops import is_random
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.origin import Origin
-from braze.ir.random_ops import is_random
-from braze.ir.run_graph import run_graph
-from braze.ir.training import ForwardBackward, SavedInput, print_joint, print_pair
-from braze.ir.verify_training import verify_pair
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 
 def capture(function: Callable[..., Any], *tensors: torch.Tensor) -> Graph:
@@ -205,9 +205,9 @@ def test_backward_operators_have_the_origin_of_their_forward() -> None:
     tracer = Tracer()
     x = leaf(3)
     with tracer:
-        standin = tracer.add_input(x)
+        fake = tracer.add_input(x)
         tracer.origin = Origin("model.py", 1)
-        y = standin.exp()
+        y = fake.exp()
         tracer.origin = Origin("model.py", 2)
         z = y.sin()
     joint = trace_joint(tracer.finish([z]).graph)

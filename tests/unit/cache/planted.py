@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, final
 
 from braze.cache import cache_of, private
-from braze.ir.kernel import SourceUnit
+from braze.ir.kernels.kernel import SourceUnit
 from braze.options import Options, config
-from braze.runtime.build import _key, build, load
-from braze.runtime.toolchain import Toolchain
-from tests.unit.cache.plants import VICTIM, Plant, World, all_plants
+from braze.runtime.launch.build_cache import _key, build, load
+from braze.runtime.launch.cpp_compiler import Toolchain
+from tests.unit.cache.plants import VICTIM, GuardContext, Plant, all_plants
 
 DEADLINE = 20.0
 RIGHT = 7
@@ -114,7 +114,7 @@ class Scene:
         base.chmod(0o755)
         for file in (self.mark, self.count):
             file.unlink(missing_ok=True)
-        world = World(
+        world = GuardContext(
             base, "kernels", f"{_key([self.unit], self.toolchain)}.braze", self.good, self.evil
         )
         plant.do(world)
@@ -141,7 +141,7 @@ class Scene:
             shutil.rmtree(each)
         return outcome
 
-    def _run(self, world: World, plant: Plant) -> tuple[str, dict[str, Any]]:
+    def _run(self, world: GuardContext, plant: Plant) -> tuple[str, dict[str, Any]]:
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
@@ -165,7 +165,7 @@ class Scene:
         return said.pop("raised", ""), said
 
 
-def _be_victim(scene: Scene, world: World, plant: Plant, writing: int) -> None:
+def _be_victim(scene: Scene, world: GuardContext, plant: Plant, writing: int) -> None:
     """In the child: ask for the kernel, say what came of it, end."""
     said: dict[str, Any] = {}
     try:
@@ -190,7 +190,7 @@ def _be_victim(scene: Scene, world: World, plant: Plant, writing: int) -> None:
     os._exit(0)
 
 
-def _kept(world: World) -> bool:
+def _kept(world: GuardContext) -> bool:
     """Whether the entry is there, the victim's, and whole."""
     with contextlib.suppress(OSError):
         facts = os.lstat(world.entry)
@@ -200,7 +200,7 @@ def _kept(world: World) -> bool:
     return False
 
 
-def _open_to_others(world: World) -> tuple[str, ...]:
+def _open_to_others(world: GuardContext) -> tuple[str, ...]:
     found = [world.cache, *world.cache.rglob("*")]
     return tuple(f"{path} {path.stat().st_mode:o}" for path in found if path.stat().st_mode & 0o077)
 

@@ -23,7 +23,7 @@ OWNERS = {"root": ROOT, "victim": VICTIM, "attacker": ATTACKER}
 
 @final
 @dataclass(frozen=True)
-class World:
+class GuardContext:
     """Where a case takes place.
 
     base: a folder of root's, that everybody may enter; kind, name: of the entry that the victim
@@ -75,7 +75,7 @@ class Plant:
     others: it needs other users, so that only root can try it."""
 
     name: str
-    do: Callable[[World], None]
+    do: Callable[[GuardContext], None]
     uses_cache: bool | None = True
     hits: bool = False
     others: bool = True
@@ -106,7 +106,9 @@ def _permissions() -> Iterator[Plant]:
     places = ("parent", "cache", "folder")
     for place, (who, owner), mode in itertools.product(places, OWNERS.items(), _MODES):
 
-        def do(world: World, place: str = place, owner: int = owner, mode: int = mode) -> None:
+        def do(
+            world: GuardContext, place: str = place, owner: int = owner, mode: int = mode
+        ) -> None:
             world.make()
             world.put(world.evil, ATTACKER, 0o644)
             path = {"parent": world.cache.parent, "cache": world.cache, "folder": world.folder}[
@@ -129,13 +131,13 @@ def _file_permissions() -> Iterator[Plant]:
         if owner != ATTACKER and not mode & 0o022:
             continue  # nobody else could have written it
 
-        def do(world: World, owner: int = owner, mode: int = mode) -> None:
+        def do(world: GuardContext, owner: int = owner, mode: int = mode) -> None:
             world.make()
             world.put(world.evil, owner, mode)
 
         yield Plant(f"entry of {who} {mode:04o}", do)
 
-    def hard_link(world: World) -> None:
+    def hard_link(world: GuardContext) -> None:
         world.make()
         world.put(world.evil, ATTACKER, 0o644)
         os.link(world.entry, world.base / "theirs")
@@ -151,7 +153,9 @@ def _links() -> Iterator[Plant]:
         ("parent", "cache", "folder"), OWNERS.items(), ("attacker", "victim", "itself", "nothing")
     ):
 
-        def do(world: World, place: str = place, owner: int = owner, target: str = target) -> None:
+        def do(
+            world: GuardContext, place: str = place, owner: int = owner, target: str = target
+        ) -> None:
             theirs = OWNERS.get(target, VICTIM)
             world.make(theirs)
             world.put(world.evil, ATTACKER, 0o644)
@@ -174,7 +178,7 @@ def _links() -> Iterator[Plant]:
         OWNERS.items(), ("attacker's file", "victim's file", "nothing", "/dev/zero", "itself")
     ):
 
-        def put_link(world: World, owner: int = owner, target: str = target) -> None:
+        def put_link(world: GuardContext, owner: int = owner, target: str = target) -> None:
             world.make()
             world.put(world.evil, ATTACKER if target.startswith("attacker") else VICTIM, 0o644)
             elsewhere = world.base / "elsewhere"
@@ -185,7 +189,7 @@ def _links() -> Iterator[Plant]:
 
         yield Plant(f"entry a link of {who} to {target}", put_link)
 
-    def lock_link(world: World) -> None:
+    def lock_link(world: GuardContext) -> None:
         world.make()
         precious = world.base / "precious"
         precious.write_text("precious")
@@ -245,7 +249,7 @@ def _file_kinds() -> Iterator[Plant]:
         for who, owner in OWNERS.items():
 
             def do(
-                world: World,
+                world: GuardContext,
                 make: Callable[[Path], None] = make,
                 owner: int = owner,
                 place: str = place,
@@ -261,7 +265,9 @@ def _file_kinds() -> Iterator[Plant]:
         for name in ("pipe", "empty file"):
 
             def instead(
-                world: World, make: Callable[[Path], None] = _KINDS[name][0], place: str = place
+                world: GuardContext,
+                make: Callable[[Path], None] = _KINDS[name][0],
+                place: str = place,
             ) -> None:
                 world.make()
                 path = {"parent": world.cache.parent, "cache": world.cache, "folder": world.folder}[
@@ -283,8 +289,8 @@ _FLIPPED_BEHIND = (0, 4, 16, 18, 24, 32, 40, 52, 54, 64, 100, 200, 512, 1024, 20
 
 
 def _damages() -> Iterator[Plant]:
-    def change(alter: Callable[[bytes], bytes]) -> Callable[[World], None]:
-        def do(world: World) -> None:
+    def change(alter: Callable[[bytes], bytes]) -> Callable[[GuardContext], None]:
+        def do(world: GuardContext) -> None:
             world.make()
             world.put(world.good, VICTIM)
             world.entry.write_bytes(alter(world.entry.read_bytes()))
@@ -321,37 +327,37 @@ def _damages() -> Iterator[Plant]:
 
 
 def _swaps() -> Iterator[Plant]:
-    def renamed(world: World) -> None:
+    def renamed(world: GuardContext) -> None:
         """The entry of another key."""
         world.make()
-        other = World(world.base, world.kind, "0" * 32 + ".braze", world.good, world.evil)
+        other = GuardContext(world.base, world.kind, "0" * 32 + ".braze", world.good, world.evil)
         other.put(other.evil, VICTIM)
         other.entry.rename(world.entry)
 
-    def of_kind(kind: str) -> Callable[[World], None]:
-        def do(world: World) -> None:
+    def of_kind(kind: str) -> Callable[[GuardContext], None]:
+        def do(world: GuardContext) -> None:
             world.make()
             world.put(world.evil, VICTIM, kind=kind)
 
         return do
 
-    def bare(world: World) -> None:
+    def bare(world: GuardContext) -> None:
         world.make()
         world.entry.write_bytes(world.evil)
         os.chown(world.entry, VICTIM, VICTIM)
 
-    def former(world: World) -> None:
+    def former(world: GuardContext) -> None:
         """Of a version that had no checksums."""
         world.make()
         path = world.entry.with_suffix(".so")
         path.write_bytes(world.evil)
         os.chown(path, VICTIM, VICTIM)
 
-    def good(world: World) -> None:
+    def good(world: GuardContext) -> None:
         world.make()
         world.put(world.good, VICTIM)
 
-    def of_root(world: World) -> None:
+    def of_root(world: GuardContext) -> None:
         world.make(ROOT)
         for folder in (world.cache.parent, world.cache, world.folder):
             folder.chmod(0o755)
@@ -370,7 +376,7 @@ def _umasks() -> Iterator[Plant]:
     """Nothing is there yet: what the cache makes must be the user's alone."""
     for umask in (0, 0o002, 0o022, 0o077, 0o277, 0o777):
 
-        def do(world: World) -> None:
+        def do(world: GuardContext) -> None:
             world.cache.parent.mkdir()
             world.cache.parent.chmod(0o1777)
 

@@ -13,10 +13,10 @@ import pytest
 
 from braze.cache import cache_of
 from braze.errors import BuildFailed, CompilerExpired
-from braze.ir.kernel import SourceUnit
+from braze.ir.kernels.kernel import SourceUnit
 from braze.options import Options
-from braze.runtime.build import build
-from braze.runtime.toolchain import NoCompiler, Toolchain, find_toolchain
+from braze.runtime.launch.build_cache import build
+from braze.runtime.launch.cpp_compiler import NoCompiler, Toolchain, find_toolchain
 
 PROGRAM = """
 import os, torch, braze

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from braze.capture import CapturedFrame, FrameRequest, Refused, capture_frame
-from braze.ir import frame as fr
-from braze.ir import source as src
-from braze.ir.run_graph import run_graph
-from braze.standins import Tracer
+from braze.ir.captured import frame as fr
+from braze.ir.captured import source as src
+from braze.ir.graphs.run_graph import run_graph
+from braze.tracing import Tracer
 
 
 def request_for(function: Any, args: tuple, kwargs: dict[str, Any] | None = None, **rest: Any):
@@ -101,7 +101,9 @@ class Replay:
             elif isinstance(value, (tuple, list)):
                 for item in value:
                     walk(item)
-            elif type(value).__module__ == "braze.ir.frame" and hasattr(value, "__slots__"):
+            elif type(value).__module__ == "braze.ir.captured.frame" and hasattr(
+                value, "__slots__"
+            ):
                 for name in value.__slots__:
                     walk(getattr(value, name))
 

@@ -13,8 +13,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 import braze
-from braze.standins.standin import Standin
 from braze.trace import Journal
+from braze.tracing.fake_tensor import TracedTensor
 from tests.unit.capture.test_backward import breaks_of
 
 
@@ -222,9 +222,9 @@ PROGRAMS: list[Callable[[Tensor, Tensor], Tensor]] = [
 ]
 
 
-def living_standins() -> set[int]:
+def living_fakes() -> set[int]:
     gc.collect()
-    return {id(o) for o in gc.get_objects() if type(o) is Standin}
+    return {id(o) for o in gc.get_objects() if type(o) is TracedTensor}
 
 
 def leaves() -> tuple[Tensor, Tensor]:
@@ -256,7 +256,7 @@ def test_backward_afterwards(journal: Journal, program: Callable[..., Tensor]) -
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_backward_in_the_frame(program: Callable[..., Tensor]) -> None:
-    before = living_standins()
+    before = living_fakes()
 
     def step(x: Tensor, w: Tensor) -> Tensor:
         loss = program(x, w).sum()
@@ -269,7 +269,7 @@ def test_backward_in_the_frame(program: Callable[..., Tensor]) -> None:
         torch.testing.assert_close(compiled(*actual), step(*expected))
     same(actual, expected)
     assert breaks_of(compiled) == []
-    assert living_standins() == before
+    assert living_fakes() == before
 
 
 # Product's backward raises where it is differentiated. Optional's asks which gradients there are:

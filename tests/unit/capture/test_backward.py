@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import braze
-from braze.ir.frame import Break
-from braze.runtime.driver import CompiledCallable
+from braze.ir.captured.frame import Break
+from braze.runtime.dispatch.compiled_function import CompiledCallable
 
 
 def breaks_of(compiled: Any) -> list[str]:

@@ -13,10 +13,10 @@ import torch
 
 import braze
 from braze.capture import break_codes, capture_frame
-from braze.capture.break_reasons import CATALOGUE
-from braze.capture.program import HANDLERS
-from braze.compat.bytecode_versions import bytecode_version
-from braze.ir.frame import Break, Call, CapturedFrame, Refused, Return
+from braze.capture.frames.dispatch_table import HANDLERS
+from braze.capture.graph_breaks import CATALOGUE
+from braze.compat.python.bytecode_versions import bytecode_version
+from braze.ir.captured.frame import Break, CapturedCall, CapturedFrame, Refused, Return
 from tests.unit.capture.replay import Replay, outcome, request_for
 
 X = torch.ones(3)
@@ -148,7 +148,7 @@ def test_continuation_goes_on_after_the_branch():
     values = {name: replay.make(recipe) for name, recipe in state.local_values}
     import dataclasses
 
-    from braze.compat.bytecode import decode
+    from braze.compat.python.bytecode import decode
 
     program = decode(branch.__code__)
     jump = program.index_at[state.offset]
@@ -240,7 +240,7 @@ def test_generators_left_in_the_middle(kind):
     made = {"catching": catching, "delegating": delegating, "finishing": finishing}[kind]
     captured = outcome(first, X, made)
     assert isinstance(captured.exit, Return)
-    written = any(isinstance(effect, Call) for effect in captured.effects)
+    written = any(isinstance(effect, CapturedCall) for effect in captured.effects)
     assert written is (kind == "finishing")
     assert log == []
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import braze
-from braze.ir.print_graph import parse_graph, print_graph
+from braze.ir.graphs.print_graph import parse_graph, print_graph
 
 
 def _breaks(function: Any, *args: Any) -> int:

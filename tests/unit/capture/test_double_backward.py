@@ -13,7 +13,7 @@ from torch.autograd import grad
 from torch.func import functional_call
 
 import braze
-from tests.unit.capture.test_autograd_functions import living_standins
+from tests.unit.capture.test_autograd_functions import living_fakes
 from tests.unit.capture.test_backward import breaks_of
 
 
@@ -81,7 +81,7 @@ def assert_close(actual: list[Any], expected: list[Any]) -> None:
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("whole", [False, True], ids=["outer backward", "whole step"])
 def test_losses_with_gradients_in_them(loss: Callable[..., Tensor], whole: bool) -> None:
-    before = living_standins()
+    before = living_fakes()
 
     def step(model: nn.Module, *args: Tensor) -> Tensor:
         made = loss(model, *args)
@@ -98,7 +98,7 @@ def test_losses_with_gradients_in_them(loss: Callable[..., Tensor], whole: bool)
             actual = actual.detach()
         assert_close([actual, *gradients(model)], [expected, *gradients(eager)])
     assert breaks_of(compiled) == []
-    assert living_standins() == before
+    assert living_fakes() == before
 
 
 def test_product_of_hessian_and_vector() -> None:

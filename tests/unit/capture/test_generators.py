@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import braze
-from braze.capture.generators import InlinedGenerator
+from braze.capture.frames.generators import InlinedGenerator
 
 
 def sums_rows(x: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 import braze
-from tests.unit.capture.test_autograd_functions import leaves, living_standins
+from tests.unit.capture.test_autograd_functions import leaves, living_fakes
 from tests.unit.capture.test_backward import breaks_of
 
 
 def test_hooks_in_the_frame() -> None:
-    before = living_standins()
+    before = living_fakes()
     seen: list[Tensor] = []
 
     def step(w: Tensor, x: Tensor) -> Any:
@@ -38,7 +38,7 @@ def test_hooks_in_the_frame() -> None:
             a.grad = b.grad = None
     assert len(seen) == 4 and len(set(map(float, seen))) == 1
     assert breaks_of(compiled) == []
-    assert living_standins() == before
+    assert living_fakes() == before
 
 
 def test_hooks_for_a_backward_afterwards_are_eagers() -> None:

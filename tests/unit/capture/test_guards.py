@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from braze.capture import CapturedFrame, capture_frame
-from braze.ir.entry import FrameValues
-from braze.runtime.guards import compile_guards
+from braze.ir.captured.compile_request import FrameValues
+from braze.runtime.guards.compile import compile_guards
 from tests.unit.capture.replay import Replay, request_for, same
 
 X = torch.arange(6.0).reshape(2, 3)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import braze
-from braze.ir.frame import Break
+from braze.ir.captured.frame import Break
 from tests.unit.capture.replay import agree, captured_once, outcome, same
 
 X = torch.arange(6.0).reshape(2, 3)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from braze.ir.frame import Refused
+from braze.ir.captured.frame import Refused
 from tests.unit.capture.replay import agree, outcome, same
 
 X = torch.arange(6.0).reshape(2, 3)

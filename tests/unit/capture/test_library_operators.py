@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import braze
-from braze.compat.library_operators import definition_of, registered_gradient
+from braze.compat.torch.custom_ops import definition_of, registered_gradient
 from braze.report.explain import summarise
 from braze.trace import Journal
 from tests.unit.capture.test_backward import breaks_of

@@ -9,7 +9,7 @@ import torch
 
 import braze
 from braze.errors import GraphBreakError
-from braze.ir.frame import Break
+from braze.ir.captured.frame import Break
 from braze.marks import MARKS, Mark
 from tests.unit.capture.replay import captured_once, outcome, same
 

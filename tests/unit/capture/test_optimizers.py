@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 import braze
-from braze.compat.bytecode import decode, meeting_point
+from braze.compat.python.bytecode import decode, meeting_point
 from tests.unit.capture.test_backward import breaks_of
 from tests.unit.capture.test_whole_step import (
     Make,

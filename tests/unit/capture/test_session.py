@@ -7,7 +7,7 @@ import gc
 import torch
 
 from braze.capture import CapturedFrame
-from braze.standins.standin import Standin
+from braze.tracing.fake_tensor import TracedTensor
 from tests.unit.capture.replay import captured_once, outcome, same
 
 
@@ -38,10 +38,10 @@ def test_no_stand_in_stays_alive():
 
     gc.collect()
     gc.disable()
-    before = {id(o) for o in gc.get_objects() if type(o) is Standin}
+    before = {id(o) for o in gc.get_objects() if type(o) is TracedTensor}
     try:
         captured = outcome(f, torch.ones(3), [])
-        alive = [o for o in gc.get_objects() if type(o) is Standin and id(o) not in before]
+        alive = [o for o in gc.get_objects() if type(o) is TracedTensor and id(o) not in before]
     finally:
         gc.enable()
     assert isinstance(captured, CapturedFrame)

@@ -1,4 +1,4 @@
-"""Texts and error messages never show a stand-in."""
+"""Texts and error messages never show a fake tensor."""
 
 from __future__ import annotations
 

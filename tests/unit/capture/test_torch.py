@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import braze
-from braze.ir.frame import Call, Refused
+from braze.ir.captured.frame import CapturedCall, Refused
 from tests.recorded import recorded
 from tests.unit.capture.replay import agree, captured_once, outcome, same
 
@@ -112,7 +112,7 @@ def test_warnings_and_logs_come_after_the_graph():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         captured, _ = captured_once(f, X)
-    calls = [effect.function for effect in captured.effects if isinstance(effect, Call)]
+    calls = [effect.function for effect in captured.effects if isinstance(effect, CapturedCall)]
     warn, log = [later.args[-1] for later in calls]
     assert (warn.func, log) == (warnings.warn, logging.Logger.info)
 

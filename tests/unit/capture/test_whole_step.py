@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 import braze
-from braze.standins.numbers import SymbolicFloat
-from braze.standins.standin import Standin
+from braze.tracing.fake_tensor import TracedTensor
+from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 from tests.unit.capture.test_backward import breaks_of
 
 Make = Callable[[list[Any]], optim.Optimizer]
@@ -388,7 +388,7 @@ def test_arithmetic_that_may_raise_takes_a_float_as_it_is() -> None:
 def test_no_stand_in_outlives_a_compiled_step() -> None:
     def alive() -> dict[int, object]:
         gc.collect()
-        kinds = (Standin, SymbolicFloat)
+        kinds = (TracedTensor, SymbolicFloat)
         return {id(found): found for found in gc.get_objects() if type(found) in kinds}
 
     before = alive()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     Apply,
     Buffer,
     BufferView,
@@ -22,7 +22,7 @@ from braze.ir.loops import (
     Scatter,
     Statement,
 )
-from braze.ir.scalars import apply, cast, compute_dtype
+from braze.ir.kernels.scalars import apply, cast, compute_dtype
 from braze.shapes.expr import Expr, IntLike, Symbol, as_expr, floor_div, modulo
 
 CPU = torch.device("cpu")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from braze.codegen.cpp import generate
-from braze.ir.entry import GraphCallable
-from braze.ir.loops import LoopProgram
-from braze.ir.run_loops import run_loops
+from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.run_loops import run_loops
 from braze.options import config
-from braze.runtime.link import link
-from braze.runtime.toolchain import NoCompiler
+from braze.runtime.launch.cpp_compiler import NoCompiler
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
 
 OPTIONS = config.snapshot()

@@ -9,8 +9,8 @@ import torch
 
 from braze.codegen.cpp import supports
 from braze.codegen.cpp.operators import TYPES
-from braze.ir.loops import SCALAR_OPS, Cast
-from braze.ir.scalars import apply, cast, index
+from braze.ir.kernels.loops import SCALAR_OPS, Cast
+from braze.ir.kernels.scalars import apply, cast, index
 from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import (
     F32,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from braze.codegen.cpp import generate
-from braze.ir.loops import ExternCall
-from braze.ir.scalars import apply
+from braze.ir.kernels.loops import ExternCall
+from braze.ir.kernels.scalars import apply
 from braze.options import config
-from braze.runtime.link import link
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
 from tests.unit.codegen import programs
 

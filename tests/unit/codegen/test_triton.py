@@ -12,14 +12,14 @@ import torch
 
 from braze.codegen.triton import alternatives, generate, host_sources, supports
 from braze.codegen.triton.operators import TYPES
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     SCALAR_OPS,
     Cast,
     LoopProgram,
     Scalar,
 )
-from braze.ir.run_loops import run_loops
-from braze.ir.scalars import apply, cast, index
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.scalars import apply, cast, index
 from braze.options import Options
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Symbol, as_expr

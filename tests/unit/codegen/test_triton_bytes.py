@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from braze.ir.loops import Literal
-from braze.ir.scalars import apply, cast
+from braze.ir.kernels.loops import Literal
+from braze.ir.kernels.scalars import apply, cast
 from tests.unit.codegen.programs import F32, pointwise
 from tests.unit.codegen.triton_running import MARKS, ON_DEVICE, interpreting, run
 

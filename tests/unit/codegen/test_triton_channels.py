@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import generate
-from braze.ir.print_schedule import print_schedule
-from braze.ir.schedule import Kernel, Schedule, Spread
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.schedule import Kernel, Schedule, Spread
 from braze.schedule import CUDA
 from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, planned, run_sources
 

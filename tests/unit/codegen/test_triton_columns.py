@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from braze.codegen.triton import generate
-from braze.ir.scalars import apply, loads
-from braze.ir.schedule import ExternStep, Kernel, Schedule, Store, offset
+from braze.ir.kernels.scalars import apply, loads
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Store, offset
 from braze.schedule import CUDA
-from braze.schedule.memory import written
+from braze.schedule.memory.allocate import written
 from tests.unit.codegen.programs import axes, buffer, define, load, program, total
 from tests.unit.codegen.triton_running import (
     MARKS,

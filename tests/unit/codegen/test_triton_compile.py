@@ -14,9 +14,9 @@ import torch.nn.functional as F
 
 from braze.codegen.triton import generate
 from braze.codegen.triton.operators import TYPES
-from braze.ir.loops import SCALAR_OPS, LoopProgram
-from braze.ir.scalars import apply, cast, literal
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.loops import SCALAR_OPS, LoopProgram
+from braze.ir.kernels.scalars import apply, cast, literal
+from braze.ir.kernels.schedule import Kernel
 from tests.unit.codegen import programs
 from tests.unit.codegen.test_triton import FLOAT_OPS, all_of, gathered, supports
 from tests.unit.codegen.test_triton_indices import turned

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import alternatives, generate, host_sources
-from braze.ir.print_schedule import print_schedule
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from tests.unit.codegen.test_triton_products import planned
 from tests.unit.codegen.triton_running import (
     MARKS,

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from braze.codegen.triton.runs import regrouped
-from braze.ir.loops import Guarded, LoopProgram
-from braze.ir.scalars import apply, index
+from braze.ir.kernels.loops import Guarded, LoopProgram
+from braze.ir.kernels.scalars import apply, index
 from braze.shapes.expr import Expr, Symbol, as_expr
 from tests.unit.codegen.programs import (
     axes,

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import alternatives, generate, host_sources, supports
-from braze.ir import odd_rows
-from braze.ir.loops import LoopProgram
-from braze.ir.print_schedule import print_schedule
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.kernels import unaligned_rows as odd_rows
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.lower import lower
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, schedule
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.unit.codegen.triton_running import (
     MARKS,
     OPTIONS,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from braze.ir.loops import Buffer, LoopProgram, Statement
-from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.loops import Buffer, LoopProgram, Statement
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import Kernel
 from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import axes, buffer, define, load, program
 from tests.unit.codegen.triton_running import MARKS, check, generated, interpreting

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from braze.codegen.triton import alternatives
-from braze.ir.kernel import DeviceFunction
-from braze.ir.loops import LoopProgram
+from braze.ir.kernels.kernel import DeviceFunction
+from braze.ir.kernels.loops import LoopProgram
 from braze.options import Options
 from braze.schedule import CUDA, schedule
 from tests.unit.codegen.programs import F32, histogram, scattered

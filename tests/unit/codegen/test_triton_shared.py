@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from braze.codegen.triton import generate, shared
-from braze.ir.kernel import DeviceFunction
-from braze.ir.loops import LoopProgram
-from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.kernel import DeviceFunction
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import Kernel
 from tests.unit.codegen.programs import axes, buffer, define, load, program, total
 from tests.unit.codegen.test_triton_products import planned
 from tests.unit.codegen.triton_running import (

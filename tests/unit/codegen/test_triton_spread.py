@@ -14,10 +14,10 @@ import torch.nn.functional as F
 
 from braze.codegen.triton import alternatives, generate
 from braze.ir.device_model import H200
-from braze.ir.loops import LoopProgram, Scalar
-from braze.ir.print_schedule import print_schedule
-from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.kernels.loops import LoopProgram, Scalar
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.schedule import CUDA, Target, schedule
 from braze.schedule.target import gpu_target
 from braze.shapes.expr import Symbol, as_expr

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from braze.codegen.triton import generate
-from braze.ir.schedule import ExternStep, Kernel, Schedule, Store
-from braze.lower import pooling_backward
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Store
+from braze.lower.operators import pooling_backward
 from tests.unit.codegen.test_triton_products import planned
 from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, run_sources
 

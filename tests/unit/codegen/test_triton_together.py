@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from braze.codegen.triton import generate, together
-from braze.ir.kernel import Launch
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.kernels.kernel import Launch
+from braze.ir.kernels.schedule import Kernel, Schedule
 from tests.unit.codegen.test_triton_products import planned
 from tests.unit.codegen.triton_running import (
     MARKS,

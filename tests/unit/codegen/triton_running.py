@@ -26,16 +26,16 @@ import pytest
 import torch
 
 from braze.codegen.triton import supports
-from braze.ir.kernel import DeviceFunction, KernelSources, Launch
-from braze.ir.loops import Buffer, LoopProgram
-from braze.ir.run_loops import _bind_sizes, _run_extern, _size, _view, run_loops
-from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.kernels.kernel import DeviceFunction, KernelSources, Launch
+from braze.ir.kernels.loops import Buffer, LoopProgram
+from braze.ir.kernels.run_loops import _bind_sizes, _run_extern, _size, _view, run_loops
+from braze.ir.kernels.schedule import ExternStep, Schedule
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, Target, schedule
 from braze.shapes.expr import Symbol
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 OPTIONS = config.snapshot()
 ON_DEVICE = torch.cuda.is_available()

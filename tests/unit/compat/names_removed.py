@@ -47,7 +47,7 @@ def named() -> list[str]:
 def symbols() -> list[str]:
     """The symbols of PyTorch's libraries that are looked for by name."""
     found = []
-    for name in ("ambient_check.py", "tensor_interface.py"):
+    for name in ("torch/ambient_guards.py", "torch/tensor_abi.py"):
         text = (_SOURCE / name).read_text()
         found += re.findall(r'"((?:aoti_)?torch_\w+|_Z\w+)"', text)
     return sorted(set(found))

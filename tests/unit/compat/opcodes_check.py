@@ -24,7 +24,7 @@ def _without_torch() -> None:
 if __name__ == "__main__":
     _without_torch()
 
-from braze.compat.opcodes import OPCODES  # noqa: E402
+from braze.compat.python.opcodes import OPCODES  # noqa: E402
 
 # Arguments that say which effect `dis` has in mind, where not all are valid.
 _ARGUMENTS = {"BUILD_SLICE": (2, 3), "RAISE_VARARGS": (0, 1, 2)}

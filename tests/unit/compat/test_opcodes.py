@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from braze.compat import opcodes as table
-from braze.compat.bytecode import decode
-from braze.compat.bytecode_versions import KNOWN_VERSIONS, refuse_free_threading
-from braze.compat.opcodes import StackEffect, opcodes
+from braze.compat.python import opcodes as table
+from braze.compat.python.bytecode import decode
+from braze.compat.python.bytecode_versions import KNOWN_VERSIONS, refuse_free_threading
+from braze.compat.python.opcodes import StackEffect, opcodes
 from tests.interpreters import check_under
 from tests.unit.compat.opcodes_check import differences
 

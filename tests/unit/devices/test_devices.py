@@ -19,7 +19,7 @@ class NoOperators(TorchDispatchMode):
         raise AssertionError(f"importing runs {operator}")
 from braze.devices import device_of_type
 def loaded():
-    ours = ("braze.codegen.triton", "braze.runtime.link_device", "braze.runtime.cuda_driver")
+    ours = ("braze.codegen.triton", "braze.runtime.link.link_cuda", "braze.runtime.cuda.driver_api")
     return any(name.startswith(ours) for name in sys.modules)
 assert device_of_type("cpu") is not None and not loaded()
 with NoOperators():

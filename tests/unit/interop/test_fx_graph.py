@@ -12,11 +12,11 @@ import torch
 from torch import fx
 
 from braze.interop.fx_graph import NotExpressible, aten_to_fx, to_fx
-from braze.ir.frame import CapturedFrame, FromConstant, Return, TorchCall
-from braze.ir.graph import Value
+from braze.ir.captured.frame import CapturedFrame, FromConstant, Return, TorchCall
+from braze.ir.captured.source import AttributeSource, LocalSource
+from braze.ir.graphs.graph import Value
 from braze.ir.origin import UNKNOWN
-from braze.ir.source import AttributeSource, LocalSource
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 
 class Calls:

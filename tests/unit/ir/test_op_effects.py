@@ -10,7 +10,7 @@ import torch
 import torch.distributed._functional_collectives
 
 import braze
-from braze.ir.op_effects import has_effects, hides_effects, is_asynchronous
+from braze.ir.graphs.op_effects import has_effects, hides_effects, is_asynchronous
 from braze.trace import Journal
 
 

@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 import torch
 
-from braze.ir.graph import Graph, Mutation, Node, Output, Value
+from braze.ir.graphs.graph import Graph, Mutation, Node, Output, Value
+from braze.ir.graphs.print_graph import GraphSyntaxError, parse_graph, print_graph
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_graph import GraphInvalid, verify_graph
 from braze.ir.origin import Origin
-from braze.ir.print_graph import GraphSyntaxError, parse_graph, print_graph
-from braze.ir.run_graph import run_graph
 from braze.ir.types import TensorType
-from braze.ir.verify_graph import GraphInvalid, verify_graph
 from braze.shapes.expr import Symbol, as_expr, floor_div, simplified
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 
 def sample_graph() -> tuple[Graph, list[torch.Tensor]]:

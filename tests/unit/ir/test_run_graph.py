@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from braze.ir.print_graph import parse_graph, print_graph
-from braze.ir.run_graph import compile_graph_runner, run_graph
-from braze.ir.verify_graph import verify_graph
-from braze.standins import FinishedTrace, Tracer, Untraceable
+from braze.ir.graphs.print_graph import parse_graph, print_graph
+from braze.ir.graphs.run_graph import compile_graph_runner, run_graph
+from braze.ir.graphs.verify_graph import verify_graph
+from braze.tracing import FinishedTrace, Tracer, Untraceable
 
 RUNNERS = {
     "interpreted": run_graph,
@@ -95,7 +95,7 @@ def test_gradients(program: Callable[..., Any], runner: str) -> None:
 
 @pytest.mark.parametrize("runner", ["interpreted", "compiled"])
 def test_second_trace_holds_the_backward(runner: str) -> None:
-    """A graph run on the stand-ins of a new tracer gives forward and backward in one graph."""
+    """A graph run on the fake tensors of a new tracer gives forward and backward in one graph."""
     for program in PROGRAMS:
         w, x = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)
         eager = copy.deepcopy((w, x))
@@ -104,9 +104,9 @@ def test_second_trace_holds_the_backward(runner: str) -> None:
         finished, _ = trace(program, w, x)
         joint = Tracer(replayable=False)
         with joint:
-            standins = [joint.add_input_of_type(v.type) for v in finished.graph.inputs]
-            (loss,) = RUNNERS[runner](finished.graph, standins)
-            leaves = [s for s in standins if s.requires_grad]
+            fakes = [joint.add_input_of_type(v.type) for v in finished.graph.inputs]
+            (loss,) = RUNNERS[runner](finished.graph, fakes)
+            leaves = [s for s in fakes if s.requires_grad]
             gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         kept = [g for g in gradients if g is not None]
         result = joint.finish([loss, *kept])

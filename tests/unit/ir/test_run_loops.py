@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     SCALAR_OPS,
     Apply,
     Buffer,
@@ -20,9 +20,9 @@ from braze.ir.loops import (
     Reduce,
     Scalar,
 )
-from braze.ir.print_loops import print_loops
-from braze.ir.run_loops import _OPERATORS, evaluate_scalar, run_loops
-from braze.ir.scalars import apply, cast, literal, without_round_trips
+from braze.ir.kernels.print_loops import print_loops
+from braze.ir.kernels.run_loops import _OPERATORS, evaluate_scalar, run_loops
+from braze.ir.kernels.scalars import apply, cast, literal, without_round_trips
 from braze.shapes.expr import Symbol, as_expr
 
 CPU = torch.device("cpu")

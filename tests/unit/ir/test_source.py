@@ -6,7 +6,7 @@ import enum
 
 import torch
 
-from braze.ir.source import ItemSource, LocalSource
+from braze.ir.captured.source import ItemSource, LocalSource
 
 STATE = LocalSource("state")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     Apply,
     Buffer,
     BufferView,
@@ -18,8 +18,8 @@ from braze.ir.loops import (
     Reduce,
     Scalar,
 )
+from braze.ir.kernels.verify_loops import InvalidLoops, verify_loops
 from braze.ir.origin import Origin
-from braze.ir.verify_loops import InvalidLoops, verify_loops
 from braze.shapes.expr import Symbol, as_expr
 
 CPU = torch.device("cpu")

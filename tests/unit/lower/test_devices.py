@@ -7,9 +7,9 @@ import torch
 
 from braze.codegen import triton
 from braze.errors import InternalError
-from braze.ir.loops import Buffer, Definition, ExternCall, Literal, LoopProgram
-from braze.ir.print_graph import parse_graph
-from braze.ir.verify_loops import verify_loops
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import Buffer, Definition, ExternCall, Literal, LoopProgram
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.lower import lower
 from braze.lower.devices import verify_targets
 from braze.options import config

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from braze.ir.graph import Constant, Graph, Node, Output, Value
-from braze.ir.loops import Definition, ExternCall, LoopProgram
-from braze.ir.print_graph import parse_graph
-from braze.ir.print_loops import print_loops
-from braze.ir.run_loops import run_loops
+from braze.ir.graphs.graph import Constant, Graph, Node, Output, Value
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import Definition, ExternCall, LoopProgram
+from braze.ir.kernels.print_loops import print_loops
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.types import TensorType
-from braze.ir.verify_loops import verify_loops
 from braze.lower import lower
 from braze.lower.coordinates import make_axes
 from braze.lower.rules import RULES, add_rule

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from braze.codegen import cpp, triton
-from braze.ir.loops import Definition, LoopProgram, Scatter
-from braze.ir.print_graph import parse_graph
-from braze.ir.verify_loops import verify_loops
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import Definition, LoopProgram, Scatter
+from braze.ir.kernels.verify_loops import verify_loops
 from braze.lower import lower
 from braze.options import config
 

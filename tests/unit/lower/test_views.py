@@ -13,7 +13,7 @@ import torch
 import braze
 from braze.ir.types import Size
 from braze.lower.coordinates import axis_coordinates, make_axes, product
-from braze.lower.views import reshape_map
+from braze.lower.operators.views import reshape_map
 from braze.shapes.expr import Expr, Symbol, as_expr
 from braze.shapes.substitution import evaluate
 from braze.trace import Journal

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from braze.report.explain import Explanation, summarise
-from braze.trace import BreakNote, Journal, Recorder
+from braze.trace import BreakNote, CompileRecorder, Journal
 
 NOTE = BreakNote("explicit", "the program asks for a break", "remove it", "model.py:12")
 
@@ -15,7 +15,7 @@ NOTE = BreakNote("explicit", "the program asks for a break", "remove it", "model
 @pytest.fixture
 def explanation() -> Explanation:
     journal = Journal(detailed=True)
-    first = Recorder(journal, "forward", "model.py:10")
+    first = CompileRecorder(journal, "forward", "model.py:10")
     with first.stage("capture"):
         first.note_ops(["aten.add", "aten.add", "aten.mm"])
     first.note_extern_ops(["aten.mm"])
@@ -23,12 +23,12 @@ def explanation() -> Explanation:
     first.note_break(NOTE)
     first.count("kernels", 2)
     first.finish()
-    second = Recorder(journal, "forward", "model.py:10")
+    second = CompileRecorder(journal, "forward", "model.py:10")
     with second.stage("capture"), second.stage("lower"):
         second.note_ops(["aten.relu"])
     second.count("kernels")
     second.finish()
-    Recorder(journal, "forward", "model.py:10").finish()  # a frame without any operator
+    CompileRecorder(journal, "forward", "model.py:10").finish()  # a frame without any operator
     return summarise("Model.forward", journal, result=7)
 
 
@@ -67,7 +67,7 @@ def test_an_empty_explanation_prints() -> None:
 
 def test_fallbacks_of_compiles_and_calls() -> None:
     journal = Journal()
-    recorder = Recorder(journal, "f", "model.py:1")
+    recorder = CompileRecorder(journal, "f", "model.py:1")
     recorder.note_fallback("needs gradients")
     recorder.finish("failed")
     journal.note_fallback("a foreign mode is active")

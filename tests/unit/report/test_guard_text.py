@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.captured.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.captured.source import AttributeSource, ItemSource, LocalSource
 from braze.ir.origin import Origin
-from braze.ir.source import AttributeSource, ItemSource, LocalSource
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 
 X = LocalSource("x")

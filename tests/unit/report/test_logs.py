@@ -13,7 +13,7 @@ import torch
 import braze
 from braze.errors import InvalidOption
 from braze.report.logs import set_logs, shown_logs
-from braze.trace import ARTEFACTS, BreakNote, Journal, Recorder
+from braze.trace import ARTEFACTS, BreakNote, CompileRecorder, Journal
 
 
 @pytest.fixture(autouse=True)
@@ -24,17 +24,19 @@ def _quiet_afterwards() -> Iterator[None]:
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder(Journal(), "forward", "model.py:10")
+def recorder() -> CompileRecorder:
+    return CompileRecorder(Journal(), "forward", "model.py:10")
 
 
-def test_quiet_by_default(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_by_default(recorder: CompileRecorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.emit("fusion", "x")
     assert shown_logs() == ()
     assert capsys.readouterr().err == ""
 
 
-def test_the_place_comes_first(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_place_comes_first(
+    recorder: CompileRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
     set_logs("graph_breaks")
     note = BreakNote("explicit", "the program asks for it", "remove graph_break()", "model.py:12")
     recorder.note_break(note)
@@ -45,7 +47,7 @@ def test_the_place_comes_first(recorder: Recorder, capsys: pytest.CaptureFixture
 
 
 def test_programs_begin_on_their_own_line(
-    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+    recorder: CompileRecorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_logs("output_code")
     recorder.emit("output_code", "float y;\nint x;\n")
@@ -82,7 +84,7 @@ def test_unknown_logs_are_named() -> None:
 
 
 def test_lines_are_not_printed_twice_where_the_program_logs_too(
-    recorder: Recorder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    recorder: CompileRecorder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs, root = io.StringIO(), logging.getLogger()
     monkeypatch.setattr(root, "handlers", [logging.StreamHandler(theirs)])

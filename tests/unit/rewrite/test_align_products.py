@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import braze
-from braze.ir import odd_rows
 from braze.ir.device_model import H200
-from braze.ir.graph import Graph
-from braze.ir.print_graph import parse_graph, print_graph
-from braze.ir.run_graph import run_graph
-from braze.ir.verify_graph import verify_graph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.print_graph import parse_graph, print_graph
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_graph import verify_graph
+from braze.ir.kernels import unaligned_rows as odd_rows
 from braze.options import GRAPH_PASSES
 from braze.rewrite import rewrite
 from braze.rewrite.align_products import Rates, align_products, rates_of

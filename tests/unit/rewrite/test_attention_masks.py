@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import braze
-from braze.ir.graph import Node
+from braze.ir.graphs.graph import Node
 from braze.rewrite.fuse_attention import Worth, fuse_attention, gradients_may_be_nan
 from braze.shapes.expr import Symbol, as_expr
 from braze.trace import Journal

@@ -14,12 +14,12 @@ from torch import nn
 
 import braze
 from braze.autograd import backward_graph, partition, trace_joint
-from braze.ir.graph import Graph
-from braze.ir.run_graph import run_graph
-from braze.ir.training import ForwardBackward, JointGraph, SavedInput, joint_as_graph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.joint_graph import ForwardBackward, JointGraph, SavedInput, joint_as_graph
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_graph import verify_graph
+from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.types import TensorType
-from braze.ir.verify_graph import verify_graph
-from braze.ir.verify_training import verify_pair
 from braze.options import Options
 from braze.rewrite import passes, rewrite_joint
 from braze.rewrite.prefer_channels_last import (
@@ -27,8 +27,8 @@ from braze.rewrite.prefer_channels_last import (
     prefer_channels_last,
     prefer_channels_last_in_joint,
 )
-from braze.runtime.link import _restride
-from braze.standins import Tracer
+from braze.runtime.link.link_cpu import _restride
+from braze.tracing import Tracer
 
 ON_GPU = {"cpu": PRICES["cuda"]}
 
@@ -67,9 +67,9 @@ def _traced(net: nn.Module, x: torch.Tensor) -> tuple[Graph, list[torch.Tensor]]
     tracer = Tracer(replayable=False)
     given = [x, *net.parameters(), *net.buffers()]
     with tracer:
-        standins = [tracer.add_input(t) for t in given]
+        fakes = [tracer.add_input(t) for t in given]
         names = [name for name, _ in (*net.named_parameters(), *net.named_buffers())]
-        results = torch.func.functional_call(net, dict(zip(names, standins[1:])), (standins[0],))
+        results = torch.func.functional_call(net, dict(zip(names, fakes[1:])), (fakes[0],))
         finished = tracer.finish(list(results))
     return finished.graph, [given[number] for number in finished.inputs]
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from braze.ir.graph import Graph
-from braze.ir.run_graph import run_graph
-from braze.ir.verify_graph import verify_graph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_graph import verify_graph
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.rewrite.complex_as_pairs import complex_as_pairs
-from braze.standins import Tracer
+from braze.tracing import Tracer
 
 C64, C128 = torch.complex64, torch.complex128
 

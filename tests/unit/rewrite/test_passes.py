@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from braze.ir.graph import Graph
-from braze.ir.print_graph import parse_graph
-from braze.ir.run_graph import run_graph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.graphs.run_graph import run_graph
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions

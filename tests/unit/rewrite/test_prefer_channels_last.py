@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import braze
-from braze.ir.graph import Graph
-from braze.ir.print_graph import parse_graph
-from braze.ir.run_graph import run_graph
-from braze.ir.verify_graph import verify_graph
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_graph import verify_graph
 from braze.rewrite.prefer_channels_last import PRICES, prefer_channels_last
 
 Setter: TypeAlias = Callable[[bool], None]

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from braze.ir.graph import Graph, Node, Value
-from braze.ir.print_graph import parse_graph
+from braze.ir.graphs.graph import Graph, Node, Value
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.types import TensorType
-from braze.ir.verify_graph import verify_graph
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.rewrite.separate_attention_plans import separate_attention_plans

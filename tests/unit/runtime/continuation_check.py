@@ -1,7 +1,7 @@
 """Stop every function of the corpus before each of its instructions, go on natively, compare.
 
 Run as a program it prints one line a difference, under any Python that has continuations; torch
-is not needed: `braze.ir.frame` is replaced by its NULL.
+is not needed: `braze.ir.captured.frame` is replaced by its NULL.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def _without_torch() -> None:
         package = types.ModuleType(name)
         package.__path__ = [str(_SOURCE.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
-    frame = types.ModuleType("braze.ir.frame")
-    frame.NULL = importlib.import_module("braze.compat.meanings").NULL  # type: ignore[attr-defined]
-    sys.modules["braze.ir.frame"] = frame
+    frame = types.ModuleType("braze.ir.captured.frame")
+    frame.NULL = importlib.import_module("braze.compat.python.opcode_semantics").NULL  # type: ignore[attr-defined]
+    sys.modules["braze.ir.captured.frame"] = frame
     sys.path.insert(0, str(_HERE.parents[2]))
 
 
 if __name__ == "__main__":
     _without_torch()
 
-from braze.ir.frame import NULL  # noqa: E402
-from braze.runtime.continuation import Point, make_continuation  # noqa: E402
-from braze.runtime.instructions import Finished  # noqa: E402
+from braze.ir.captured.frame import NULL  # noqa: E402
+from braze.runtime.resume.continuation import Point, make_continuation  # noqa: E402
+from braze.runtime.resume.single_step import Finished  # noqa: E402
 from tests.unit.runtime import continuation_corpus as corpus  # noqa: E402
 from tests.unit.runtime import continuation_corpus_handlers  # noqa: E402
 from tests.unit.runtime.simulator import Simulation  # noqa: E402

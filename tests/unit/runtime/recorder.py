@@ -10,11 +10,11 @@ import types
 from dataclasses import replace
 from typing import Any
 
-from braze.compat.bytecode import Instruction, decode
-from braze.compat.bytecode_versions import BYTECODE
-from braze.compat.continuation import GENERATOR_FLAGS, entry_offset
-from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest
-from braze.ir.frame import (
+from braze.compat.python.bytecode import Instruction, decode
+from braze.compat.python.bytecode_versions import BYTECODE
+from braze.compat.python.code_objects import GENERATOR_FLAGS, entry_offset
+from braze.ir.captured.compile_request import CompileAnswer, CompiledEntry, CompileRequest
+from braze.ir.captured.frame import (
     NULL,
     Break,
     FrameState,
@@ -26,8 +26,8 @@ from braze.ir.frame import (
     Refused,
     Return,
 )
+from braze.ir.captured.source import CellObjectSource, LocalSource, StackSource
 from braze.ir.origin import UNKNOWN
-from braze.ir.source import CellObjectSource, LocalSource, StackSource
 
 # Instructions of 3.13 that are two in one.
 _PAIRS = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from braze.ir.guard import Guard
-from braze.runtime import guards_snapshot
+from braze.ir.captured.guard import Guard
+from braze.runtime.guards import snapshot as guards_snapshot
 
 
 def note_residual_guards(monkeypatch: pytest.MonkeyPatch) -> list[list[Guard]]:

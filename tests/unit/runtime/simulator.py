@@ -9,13 +9,13 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from braze.compat.bytecode import Instruction, Program, decode
-from braze.compat.bytecode_versions import BYTECODE
-from braze.compat.continuation import entry_offset
-from braze.compat.meanings import take
-from braze.ir.frame import NULL
-from braze.runtime.frame_calls import RunNatively
-from braze.runtime.instructions import HANDLERS, Finished
+from braze.compat.python.bytecode import Instruction, Program, decode
+from braze.compat.python.bytecode_versions import BYTECODE
+from braze.compat.python.code_objects import entry_offset
+from braze.compat.python.opcode_semantics import take
+from braze.ir.captured.frame import NULL
+from braze.runtime.resume.frame_calls import RunNatively
+from braze.runtime.resume.single_step import HANDLERS, Finished
 
 
 class Raised(Exception):

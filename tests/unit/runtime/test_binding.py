@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from braze.runtime.binding import copy_defaults, make_binder
+from braze.runtime.dispatch.argument_binding import copy_defaults, make_binder
 
 
 def plain(a, b):

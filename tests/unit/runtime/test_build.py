@@ -12,12 +12,12 @@ import torch
 from braze.cache import cache_of
 from braze.codegen.cpp import generate
 from braze.errors import BuildFailed
-from braze.ir.kernel import SourceUnit
-from braze.ir.scalars import apply
+from braze.ir.kernels.kernel import SourceUnit
+from braze.ir.kernels.scalars import apply
 from braze.options import config
-from braze.runtime.build import build, load
-from braze.runtime.link import link
-from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.runtime.launch.build_cache import build, load
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
 from tests.unit.codegen import programs
 
@@ -69,7 +69,7 @@ def test_equal_kernels_are_emitted_once() -> None:
     x = programs.buffer("x", (40000,))
     middle = [programs.buffer(f"m{k}", (40000,)) for k in range(3)]
     call = torch.ops.aten.relu.default
-    from braze.ir.loops import ExternCall
+    from braze.ir.kernels.loops import ExternCall
 
     statements, source = [], x
     for m in middle:

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from braze.ir.entry import CompileRequest
-from braze.ir.frame import Refused
+from braze.ir.captured.compile_request import CompileRequest
+from braze.ir.captured.frame import Refused
 from braze.ir.origin import UNKNOWN
 from braze.marks import MARKS, Mark
-from braze.runtime.callees import compile_callees, is_worth_compiling
-from braze.runtime.driver import Dispatcher
-from braze.runtime.module_shield import shield
+from braze.runtime.dispatch.callees import compile_callees, is_worth_compiling
+from braze.runtime.dispatch.compiled_function import Dispatcher
+from braze.runtime.dispatch.module_wrapper import shield
 
 
 def refuse(request: CompileRequest) -> Refused:

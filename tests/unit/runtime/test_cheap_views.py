@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import braze
-from braze.ir.graph import Alias, Output, Value
+from braze.ir.graphs.graph import Alias, Output, Value
 from braze.ir.types import TensorType
-from braze.runtime.cheap_views import view_for_autograd
+from braze.runtime.autograd.differentiable_views import view_for_autograd
 
 WHOLE: tuple[tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]], ...] = (
     (torch.randn(2, 3, 4), lambda b: b.view(6, 4)),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from braze.ir.entry import FrameValues
-from braze.ir.guard import Guard, GuardKind
-from braze.ir.source import LocalSource
-from braze.runtime.check_parts import LONGEST_CHECK, check_in_parts
-from braze.runtime.guards import compile_guards
+from braze.ir.captured.compile_request import FrameValues
+from braze.ir.captured.guard import Guard, GuardKind
+from braze.ir.captured.source import LocalSource
+from braze.runtime.guards.compile import compile_guards
+from braze.runtime.guards.split_functions import LONGEST_CHECK, check_in_parts
 
 LINES = [
     "t0 = L['a']",

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from braze.compat.bytecode import decode
-from braze.compat.continuation import (
+from braze.compat.python.bytecode import decode
+from braze.compat.python.code_objects import (
     Handler,
     encode,
     entry_offset,
@@ -19,8 +19,8 @@ from braze.compat.continuation import (
     read_handlers,
     write_handlers,
 )
-from braze.ir.frame import NULL
-from braze.runtime.continuation import Point, make_continuation
+from braze.ir.captured.frame import NULL
+from braze.runtime.resume.continuation import Point, make_continuation
 from tests.interpreters import check_under
 from tests.unit.runtime import continuation_check
 from tests.unit.runtime import continuation_corpus as corpus

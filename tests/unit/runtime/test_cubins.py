@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from braze.errors import BuildFailed
-from braze.ir.kernel import DeviceFunction
+from braze.ir.kernels.kernel import DeviceFunction
 from braze.options import Options
-from braze.runtime.cubins import CubinBuilder, build_cubins, triton_version
+from braze.runtime.cuda.cubin_cache import CubinBuilder, build_cubins, triton_version
 
 pytestmark = pytest.mark.skipif(triton_version() is None, reason="Triton is not installed")
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import Buffer
-from braze.ir.schedule import Slot
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.loops import Buffer
+from braze.ir.kernels.schedule import Slot
 from braze.options import Options
-from braze.runtime.cuda_driver import LoadedFunction
-from braze.runtime.device_plan import (
+from braze.runtime.cuda.driver_api import LoadedFunction
+from braze.runtime.cuda.launch_plan import (
     MISALIGNED,
     Entries,
     Places,
@@ -24,8 +24,8 @@ from braze.runtime.device_plan import (
     launch_by_ctypes,
     with_misaligned,
 )
-from braze.runtime.new_tensors import load_launcher_for_devices
-from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.runtime.cuda.output_allocation import load_launcher_for_devices
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
 from braze.shapes.expr import Symbol, as_expr
 
 _P, _U = ctypes.c_void_p, ctypes.c_uint

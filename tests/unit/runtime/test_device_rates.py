@@ -15,8 +15,8 @@ from braze.cache import cache_of
 from braze.ir.device_model import H200, KNOWN, LAUNCH, MEASURED_OF_AN_H200
 from braze.ir.device_rates import MeasuredRates, Measures, Rate
 from braze.options import config
-from braze.runtime.cuda_driver import CudaDriver, CudaError
-from braze.runtime.device_rates import CudaProbe, measured_rate
+from braze.runtime.cuda.device_rates import CudaProbe, measured_rate
+from braze.runtime.cuda.driver_api import CudaDriver, CudaError
 
 RATES: tuple[Rate, ...] = ("copy", "launch", "products")
 FACTS = ("a card", "a driver")

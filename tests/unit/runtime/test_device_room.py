@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from braze.runtime import first_room, library_workspace
-from braze.runtime.first_room import prepare_room
-from braze.runtime.library_workspace import LibraryWorkspace, Scratch, make_workspace
+from braze.runtime.cuda import cublas_workspace as library_workspace
+from braze.runtime.cuda import memory_reservation as first_room
+from braze.runtime.cuda.cublas_workspace import LibraryWorkspace, Scratch, make_workspace
+from braze.runtime.cuda.memory_reservation import prepare_room
 
 CPU = torch.device("cpu")
 

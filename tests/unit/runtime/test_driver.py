@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from braze.errors import BrazeWarning, RecompileLimitExceeded
-from braze.ir.entry import CompiledEntry, CompileRequest
-from braze.ir.frame import FromGraph, FromSource, Refused, Return, SetAttribute
-from braze.ir.guard import Guard, GuardKind, TensorFacts
+from braze.ir.captured.compile_request import CompiledEntry, CompileRequest
+from braze.ir.captured.frame import FromGraph, FromSource, Refused, Return, SetAttribute
+from braze.ir.captured.guard import Guard, GuardKind, TensorFacts
+from braze.ir.captured.source import AttributeSource, LocalSource
 from braze.ir.origin import UNKNOWN
-from braze.ir.source import AttributeSource, LocalSource
-from braze.runtime.driver import CompiledCallable, Dispatcher
-from braze.runtime.entries import FrameCache
+from braze.runtime.dispatch.cache_entries import FrameCache
+from braze.runtime.dispatch.compiled_function import CompiledCallable, Dispatcher
 
 X = LocalSource("x")
 

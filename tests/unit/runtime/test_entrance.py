@@ -15,15 +15,15 @@ import pytest
 import torch
 
 import braze
-from braze.ir.entry import CompiledEntry, FrameValues
-from braze.ir.frame import FromConstant, FromGraph, NewSequence, Recipe, Return, SetItem
-from braze.ir.source import LocalSource
-from braze.runtime.binding import make_binder
-from braze.runtime.driver import CompiledCallable
-from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
-from braze.runtime.entries import Entry, FrameCache
-from braze.runtime.guards_native import LOADER, NativeLoader
-from braze.runtime.recipes import picked_results
+from braze.ir.captured.compile_request import CompiledEntry, FrameValues
+from braze.ir.captured.frame import FromConstant, FromGraph, NewSequence, Recipe, Return, SetItem
+from braze.ir.captured.source import LocalSource
+from braze.runtime.dispatch.argument_binding import make_binder
+from braze.runtime.dispatch.cache_entries import CacheEntry, FrameCache
+from braze.runtime.dispatch.compiled_function import CompiledCallable
+from braze.runtime.dispatch.fast_path import UNKNOWN, Entrance, Undone, make_entrance
+from braze.runtime.guards.native_extension import LOADER, NativeLoader
+from braze.runtime.resume.reconstruct import picked_results
 
 Graph = Callable[[Any], Any]
 
@@ -41,16 +41,16 @@ def _no_results(inputs: Any) -> list[Any]:
     return []
 
 
-def _entry(graph: Graph, result: Recipe, values: FrameValues) -> Entry:
+def _entry(graph: Graph, result: Recipe, values: FrameValues) -> CacheEntry:
     """One that a snapshot proves. result: what it returns."""
-    entry = Entry(CompiledEntry((), (), graph, (), Return(result)))
+    entry = CacheEntry(CompiledEntry((), (), graph, (), Return(result)))
     for _ in range(3):
         assert entry.check(values) is not None
     assert entry.memory.checks
     return entry
 
 
-def _cache(function: types.FunctionType, entry: Entry | None) -> FrameCache:
+def _cache(function: types.FunctionType, entry: CacheEntry | None) -> FrameCache:
     cache = FrameCache(function.__code__, 0, 8)
     cache.entries = () if entry is None else (entry,)
     return cache
@@ -58,7 +58,7 @@ def _cache(function: types.FunctionType, entry: Entry | None) -> FrameCache:
 
 def _entrance(
     function: Any, graph: Graph = _no_results, result: Recipe = _NONE
-) -> tuple[Entrance, Entry, FrameCache]:
+) -> tuple[Entrance, CacheEntry, FrameCache]:
     values = FrameValues({}, (), function.__globals__)
     entry = _entry(graph, result, values)
     cache = _cache(function, entry)

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 import torch
 
-from braze.runtime import graph_recording
-from braze.runtime.graph_patches import GraphPatches
-from braze.runtime.graph_recording import (
+from braze.runtime.cuda.cublas_workspace import Scratch
+from braze.runtime.cuda_graphs import cuda_graph as graph_recording
+from braze.runtime.cuda_graphs.backward_pool_reuse import LEAST_LENT
+from braze.runtime.cuda_graphs.capture_analysis import RecordingFacts
+from braze.runtime.cuda_graphs.cuda_graph import (
     LaunchLog,
     NotRecordable,
     Recording,
     RecordingPool,
     outside_of_capture,
 )
-from braze.runtime.lent_memory import LEAST_LENT
-from braze.runtime.library_workspace import Scratch
-from braze.runtime.recording_facts import RecordingFacts
+from braze.runtime.cuda_graphs.kernel_params import GraphPatches
 
 DEVICE = torch.device("cpu")
 _SET = ctypes.CFUNCTYPE(ctypes.c_int)

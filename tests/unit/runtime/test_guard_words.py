@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from braze.runtime import guard_words
-from braze.runtime.guard_words import short_text
+from braze.runtime.guards import messages as guard_words
+from braze.runtime.guards.messages import short_text
 
 
 class Unprintable(torch.Tensor):

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from braze.compat.ambient import ambient_state
-from braze.compat.lru_caches import CachedResult, Uncached
-from braze.compat.numpy_interface import array_facts
-from braze.compat.standard_library import SameThread
-from braze.compat.tensor_interface import dispatch_keys
-from braze.ir.entry import FrameValues
-from braze.ir.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
-from braze.ir.source import (
+from braze.compat.numpy.interface import array_facts
+from braze.compat.python.lru_caches import CachedResult, Uncached
+from braze.compat.python.stdlib import SameThread
+from braze.compat.torch.ambient_state import ambient_state
+from braze.compat.torch.tensor_abi import dispatch_keys
+from braze.ir.captured.compile_request import FrameValues
+from braze.ir.captured.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
+from braze.ir.captured.source import (
     AttributeSource,
     CellObjectSource,
     CellSource,
@@ -40,14 +40,14 @@ from braze.ir.source import (
     StrideSource,
     TypeSource,
 )
-from braze.runtime.guard_kinds import GUARD_KINDS
-from braze.runtime.guards import (
+from braze.runtime.guards.codegen import READ_FAILURES, read_source
+from braze.runtime.guards.compile import (
     compile_entry_check,
     compile_guards,
     explain_failure,
     order_guards,
 )
-from braze.runtime.source_code import READ_FAILURES, read_source
+from braze.runtime.guards.kinds import GUARD_KINDS
 from braze.shapes.expr import Symbol, as_expr
 
 X = LocalSource("x")

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from braze.interop.backends import Backend, Level
-from braze.ir.entry import FrameValues
-from braze.ir.source import LocalSource
+from braze.ir.captured.compile_request import FrameValues
+from braze.ir.captured.source import LocalSource
 from braze.options import config
-from braze.runtime.guards_memory import SnapshotMemory
-from braze.runtime.guards_native import LOADER
-from braze.runtime.guards_pins import Pins
+from braze.runtime.guards.native_extension import LOADER
+from braze.runtime.guards.snapshot_accessors import Pins
+from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 
@@ -156,7 +156,7 @@ def test_layers_that_replace_theirs_have_one_each(monkeypatch: pytest.MonkeyPatc
 
 def test_what_moves_once_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As all parameters do when others are loaded behind the second call."""
-    monkeypatch.setattr("braze.runtime.guards_memory._FEW_MOVED", 0)
+    monkeypatch.setattr("braze.runtime.guards.snapshot_cache._FEW_MOVED", 0)
     layer, cache = Layer(2.0), Cache()
 
     def calls() -> Iterator[tuple[Layer, Cache]]:

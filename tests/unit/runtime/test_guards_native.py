@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 import torch
 
-import braze.runtime.guards_native as guards_native
+import braze.runtime.guards.native_extension as guards_native
 from braze.errors import BuildFailed, CannotBuild
-from braze.ir.entry import FrameValues
-from braze.ir.guard import Guard, GuardKind
-from braze.ir.source import LocalSource
+from braze.ir.captured.compile_request import FrameValues
+from braze.ir.captured.guard import Guard, GuardKind
+from braze.ir.captured.source import LocalSource
 from braze.options import config
-from braze.runtime.guards import compile_entry_check, compile_guards
-from braze.runtime.guards_native import (
+from braze.runtime.guards.compile import compile_entry_check, compile_guards
+from braze.runtime.guards.native_extension import (
     LOADER,
     NativeLoader,
     build_extension,
     extension_text,
     load_native_guards,
 )
-from braze.runtime.object_files import ObjectFile
-from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
+from braze.runtime.launch.shared_objects import ObjectFile
 from tests.interpreters import interpreter
 from tests.unit.runtime.test_guards import facts
 

@@ -15,17 +15,17 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from braze.compat.ambient import ambient_state
-from braze.compat.ambient_check import quick_questions
-from braze.compat.tracers import FX_QUESTION
+from braze.compat.torch.ambient_guards import quick_questions
+from braze.compat.torch.ambient_state import ambient_state
+from braze.compat.torch.tracers import FX_QUESTION
 from braze.interop.backends import Backend, Level
-from braze.ir.entry import FrameValues
-from braze.ir.guard import Guard, GuardKind
-from braze.ir.source import LocalSource
+from braze.ir.captured.compile_request import FrameValues
+from braze.ir.captured.guard import Guard, GuardKind
+from braze.ir.captured.source import LocalSource
 from braze.options import config
-from braze.runtime.binding import make_binder
-from braze.runtime.guards_memory import SnapshotMemory
-from braze.runtime.guards_native import LOADER
+from braze.runtime.dispatch.argument_binding import make_binder
+from braze.runtime.guards.native_extension import LOADER
+from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 
@@ -105,7 +105,7 @@ class Stack(nn.Module):
         return x
 
 
-class World:
+class GuardContext:
     """A model whose guards passed twice: the second time left a snapshot."""
 
     def __init__(self, kind: type[nn.Module] = Model) -> None:
@@ -144,8 +144,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> GuardContext:
+    return GuardContext()
 
 
 def replaced(value: Any, name: str, new: Any) -> None:
@@ -182,7 +182,7 @@ def freed_and_made_again(model: Model) -> None:
 
 
 def class_attribute(name: str, value: Any) -> Callable[[Any], Any]:
-    def change(world: World) -> Callable[[], None]:
+    def change(world: GuardContext) -> Callable[[], None]:
         before = Scale.__dict__.get(name)
         setattr(Scale, name, value)
 
@@ -195,7 +195,7 @@ def class_attribute(name: str, value: Any) -> Callable[[Any], Any]:
 
 
 def function_part(name: str, value: Any) -> Callable[[Any], Any]:
-    def change(world: World) -> Callable[[], None]:
+    def change(world: GuardContext) -> Callable[[], None]:
         before = getattr(double, name)
         setattr(double, name, value)
         return lambda: setattr(double, name, before)
@@ -203,12 +203,12 @@ def function_part(name: str, value: Any) -> Callable[[Any], Any]:
     return change
 
 
-def slope(world: World) -> Callable[[], None]:
+def slope(world: GuardContext) -> Callable[[], None]:
     Settings.slope = 0.75
     return lambda: setattr(Settings, "slope", 0.5)
 
 
-def global_hook(world: World) -> Any:
+def global_hook(world: GuardContext) -> Any:
     return nn.modules.module.register_module_forward_hook(lambda *_: None).remove
 
 
@@ -225,7 +225,7 @@ def cell_contents(model: Model) -> None:
     model.closed.__closure__[0].cell_contents = 6.0  # type: ignore[index]
 
 
-CHANGES: dict[str, Callable[[World], Any]] = {
+CHANGES: dict[str, Callable[[GuardContext], Any]] = {
     "p.data of another shape": lambda w: set_data(w.model.scale.weight, torch.ones(1)),
     "p.data of another dtype": lambda w: set_data(
         w.model.scale.weight, torch.ones(3, dtype=torch.float64)
@@ -318,7 +318,7 @@ CHANGES: dict[str, Callable[[World], Any]] = {
 IRRELEVANT = ("an unread attribute", "a global unread", "a dict's new entry")
 
 
-def test_a_snapshot_answers_what_the_generated_check_answers(world: World) -> None:
+def test_a_snapshot_answers_what_the_generated_check_answers(world: GuardContext) -> None:
     answer = world.answer()
     assert answer is not None
     world.compare()
@@ -326,7 +326,7 @@ def test_a_snapshot_answers_what_the_generated_check_answers(world: World) -> No
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_noticed(world: World, change: str) -> None:
+def test_every_change_is_noticed(world: GuardContext, change: str) -> None:
     undo = CHANGES[change](world)
     try:
         world.compare()
@@ -357,7 +357,7 @@ def test_most_changes_fail_both_checks() -> None:
     """The table is worth something: few of its rows leave the guards holding."""
     holding = []
     for name, change in CHANGES.items():
-        here = World()
+        here = GuardContext()
         undo = change(here)
         if here.memory.generated(here.frame) is not None:
             holding.append(name)
@@ -366,7 +366,7 @@ def test_most_changes_fail_both_checks() -> None:
     assert len(holding) <= len(CHANGES) // 5, holding
 
 
-def test_ambient_state_is_compared(world: World) -> None:
+def test_ambient_state_is_compared(world: GuardContext) -> None:
     for change in (torch.no_grad(), torch.autocast("cpu", torch.bfloat16), torch.inference_mode()):
         with change:
             world.compare()
@@ -401,7 +401,7 @@ SWITCHES: list[Callable[[bool], None]] = [
 
 
 @pytest.mark.parametrize("number", range(len(SWITCHES)))
-def test_each_switch_is_compared(world: World, number: int) -> None:
+def test_each_switch_is_compared(world: GuardContext, number: int) -> None:
     on = number < 2  # those are off at first
     with called(SWITCHES[number], on, not on):
         world.compare()
@@ -410,7 +410,7 @@ def test_each_switch_is_compared(world: World, number: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_modes_are_counted(world: World, depth: int) -> None:
+def test_modes_are_counted(world: GuardContext, depth: int) -> None:
     for mode in (Watching, lambda: torch.device("cpu")):
         with contextlib.ExitStack() as stack:
             for _ in range(depth):
@@ -419,7 +419,7 @@ def test_modes_are_counted(world: World, depth: int) -> None:
         assert world.answer() is not None
 
 
-def test_the_default_dtype_and_anomalies_are_compared(world: World) -> None:
+def test_the_default_dtype_and_anomalies_are_compared(world: GuardContext) -> None:
     with called(torch.set_default_dtype, torch.float64, torch.float32):
         assert world.answer() is None
     with called(torch.autograd.set_detect_anomaly, True, False):
@@ -445,7 +445,7 @@ def test_what_python_is_asked_of_the_ambient_state() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_what_autocast_would_do_is_compared(world: World, device: str) -> None:
+def test_what_autocast_would_do_is_compared(world: GuardContext, device: str) -> None:
     before = torch.get_autocast_dtype(device)
     torch.set_autocast_dtype(device, torch.float64)
     try:
@@ -456,21 +456,21 @@ def test_what_autocast_would_do_is_compared(world: World, device: str) -> None:
     assert world.answer() is not None
 
 
-def test_a_change_of_the_class_that_is_undone_is_forgiven(world: World) -> None:
+def test_a_change_of_the_class_that_is_undone_is_forgiven(world: GuardContext) -> None:
     Scale.factor = 9.0
     assert world.answer() is None
     Scale.factor = 3.0
     world.compare()
 
 
-def test_a_counter_beside_what_is_read_costs_no_snapshot(world: World) -> None:
+def test_a_counter_beside_what_is_read_costs_no_snapshot(world: GuardContext) -> None:
     for step in range(5):
         world.model.steps = step
         assert world.answer() is not None
 
 
 def test_models_that_alternate_have_a_snapshot_each() -> None:
-    world = World(Stack)
+    world = GuardContext(Stack)
     models = [Stack().eval() for _ in range(3)]
     frames = [FrameValues(world.bind(model, world.x), (), world.globals) for model in models]
     for _ in range(3):
@@ -483,7 +483,7 @@ def test_models_that_alternate_have_a_snapshot_each() -> None:
 
 
 def test_snapshots_keep_no_model_alive() -> None:
-    world = World()
+    world = GuardContext()
     gone = [weakref.ref(world.model), weakref.ref(world.model.scale.weight)]
     memory, frame = world.memory, world.frame
     world.model = frame.locals["self"] = None
@@ -494,7 +494,7 @@ def test_snapshots_keep_no_model_alive() -> None:
 
 
 def test_a_freed_models_place_may_be_taken_by_another() -> None:
-    world = World(Stack)
+    world = GuardContext(Stack)
     for _ in range(20):
         world.frame.locals["self"] = world.model = None
         gc.collect()

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from braze.interop.backends import Backend, Level
-from braze.ir.guard import Guard
+from braze.ir.captured.guard import Guard
 from braze.options import config
-from braze.runtime.entries import Entry
-from braze.runtime.guards_memory import SnapshotMemory
-from braze.runtime.guards_native import LOADER
+from braze.runtime.dispatch.cache_entries import CacheEntry
+from braze.runtime.guards.native_extension import LOADER
+from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 from tests.unit.runtime.residual_guards import note_residual_guards
@@ -59,7 +59,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[list[Guard]]:
     return note_residual_guards(monkeypatch)
 
 
-def _compiled(function: Any) -> tuple[Callable[..., Any], Callable[[], list[Entry]]]:
+def _compiled(function: Any) -> tuple[Callable[..., Any], Callable[[], list[CacheEntry]]]:
     dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
     return dispatcher.compiled(function), lambda: [
         entry for cache in dispatcher.caches() for entry in cache.entries

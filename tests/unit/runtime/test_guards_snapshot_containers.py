@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from braze.interop.backends import Backend, Level
-from braze.ir.guard import Guard
+from braze.ir.captured.guard import Guard
 from braze.options import config
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 from tests.unit.runtime.residual_guards import note_residual_guards

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from braze.interop.backends import Backend, Level
-from braze.ir.entry import FrameValues
+from braze.ir.captured.compile_request import FrameValues
 from braze.options import config
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 from tests.unit.runtime.residual_guards import note_residual_guards

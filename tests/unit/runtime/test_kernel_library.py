@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from braze.ir.kernel import SourceUnit
-from braze.runtime import kernel_library
-from braze.runtime.build import kernels_of
-from braze.runtime.kernel_library import KernelLibrary
-from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.ir.kernels.kernel import SourceUnit
+from braze.runtime.launch import kernel_library
+from braze.runtime.launch.build_cache import kernels_of
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
+from braze.runtime.launch.kernel_library import KernelLibrary
 from tests.unit.codegen.running import OPTIONS
 
 _SHOWN = 'extern "C" __attribute__((visibility("default")))'

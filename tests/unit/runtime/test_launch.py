@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from braze.compat import tensor_interface
-from braze.ir.kernel import SourceUnit
+from braze.compat.torch import tensor_abi as tensor_interface
+from braze.ir.kernels.kernel import SourceUnit
 from braze.options import config
-from braze.runtime import launch
-from braze.runtime.build import build, load
-from braze.runtime.launch import (
+from braze.runtime.launch import kernel_launcher as launch
+from braze.runtime.launch.build_cache import build, load
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
+from braze.runtime.launch.kernel_launcher import (
     IndexRangeError,
     load_connected,
     load_launcher,
     raise_fault,
     run_by_ctypes,
 )
-from braze.runtime.toolchain import Toolchain, find_toolchain
 
 ENTRY = """
 extern "C" __attribute__((visibility("default")))

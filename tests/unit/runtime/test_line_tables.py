@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from braze.compat.line_tables import without_columns
+from braze.compat.python.line_tables import without_columns
 
 FAR = "\n" * 5000
 LONG = "[" + ", ".join(f"a + {n}" for n in range(100)) + "]"

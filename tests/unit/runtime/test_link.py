@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from braze.codegen.cpp import generate
-from braze.ir.loops import BufferView, ExternCall, LoopProgram
-from braze.ir.scalars import apply
-from braze.ir.schedule import ExternStep
+from braze.ir.kernels.loops import BufferView, ExternCall, LoopProgram
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import ExternStep
 from braze.options import config
-from braze.runtime.link import Linked, link
-from braze.runtime.toolchain import NoCompiler, Toolchain, find_toolchain
+from braze.runtime.launch.cpp_compiler import NoCompiler, Toolchain, find_toolchain
+from braze.runtime.link.link_cpu import Linked, link
 from braze.schedule import schedule
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import F32, axes, buffer, define, load, pointwise, program, view

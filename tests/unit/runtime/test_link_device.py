@@ -18,21 +18,22 @@ import pytest
 import torch
 
 from braze.codegen.segments import host_sources
-from braze.ir.entry import GraphCallable
-from braze.ir.kernel import DeviceFunction, KernelSources, Launch
-from braze.ir.loops import ExternCall, LoopProgram
-from braze.ir.scalars import apply, loads
-from braze.ir.schedule import Kernel, Schedule
-from braze.ir.training import Role
+from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.graphs.joint_graph import Role
+from braze.ir.kernels.kernel import DeviceFunction, KernelSources, Launch
+from braze.ir.kernels.loops import ExternCall, LoopProgram
+from braze.ir.kernels.scalars import apply, loads
+from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.options import Options
-from braze.runtime import device_arena, link_device
-from braze.runtime import program as program_module
-from braze.runtime.cubins import Cubin
-from braze.runtime.cuda_driver import CudaError, LoadedFunction
-from braze.runtime.library_workspace import Scratch
-from braze.runtime.memory_apart import MemoryApart
-from braze.runtime.program_parts import in_parts
-from braze.runtime.toolchain import NoCompiler
+from braze.runtime.cuda import device_arena
+from braze.runtime.cuda.cubin_cache import Cubin
+from braze.runtime.cuda.cublas_workspace import Scratch
+from braze.runtime.cuda.driver_api import CudaError, LoadedFunction
+from braze.runtime.cuda_graphs.warmup_pool import MemoryApart
+from braze.runtime.launch import launch_program as program_module
+from braze.runtime.launch.cpp_compiler import NoCompiler
+from braze.runtime.launch.split_program import in_parts
+from braze.runtime.link import link_cuda as link_device
 from braze.schedule import schedule
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import axes, buffer, define, load, pointwise, program, view

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from braze.codegen.segments import host_sources
-from braze.ir.scalars import apply
-from braze.ir.training import PLAIN, Role
-from braze.runtime import memory_apart
-from braze.runtime.library_workspace import Scratch
-from braze.runtime.memory_apart import CallsApart, MemoryApart, calls_apart, move_out
-from braze.runtime.recording_facts import RecordingFacts, recording_facts
+from braze.ir.graphs.joint_graph import PLAIN, Role
+from braze.ir.kernels.scalars import apply
+from braze.runtime.cuda.cublas_workspace import Scratch
+from braze.runtime.cuda_graphs import warmup_pool as memory_apart
+from braze.runtime.cuda_graphs.capture_analysis import RecordingFacts, recording_facts
+from braze.runtime.cuda_graphs.warmup_pool import CallsApart, MemoryApart, calls_apart, move_out
 from braze.schedule import CUDA, schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program
 from tests.unit.codegen.running import OPTIONS

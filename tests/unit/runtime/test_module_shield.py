@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from braze.runtime.module_shield import is_shielded, original_of, shield
+from braze.runtime.dispatch.module_wrapper import is_shielded, original_of, shield
 
 CALLS: list[str] = []
 

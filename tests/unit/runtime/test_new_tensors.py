@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from braze.options import Options
-from braze.runtime.device_plan import launch_by_ctypes
-from braze.runtime.new_tensors import (
+from braze.runtime.cuda.launch_plan import launch_by_ctypes
+from braze.runtime.cuda.output_allocation import (
     DeviceLauncher,
     NewTensor,
     load_launcher_for_devices,
     made_by_python,
 )
-from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
 
 CPU = torch.device("cpu")
 NOTHING = (ctypes.c_long * 7)(0, 0, 0, 0, 0, -1, 0)

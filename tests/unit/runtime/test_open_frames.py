@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from braze.runtime.driver import CompiledCallable, Dispatcher
+from braze.runtime.dispatch.compiled_function import CompiledCallable, Dispatcher
 from tests.unit.runtime import continuation_check
 from tests.unit.runtime import continuation_corpus as corpus
 from tests.unit.runtime.recorder import Recorder

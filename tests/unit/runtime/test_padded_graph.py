@@ -13,12 +13,12 @@ from torch import Tensor, nn
 import braze
 from braze import pipeline
 from braze.codegen.segments import host_sources
-from braze.ir.training import PLAIN, Role
+from braze.ir.graphs.joint_graph import PLAIN, Role
 from braze.options import Options
-from braze.runtime.link_device import paddings
-from braze.runtime.padded_graph import PaddedGraph, padding_plan, why_not_padded
-from braze.runtime.recorded_graph import RecordedGraph
-from braze.runtime.recording_facts import RecordingFacts, recording_facts
+from braze.runtime.cuda_graphs.capture_analysis import RecordingFacts, recording_facts
+from braze.runtime.cuda_graphs.graphed_callable import RecordedGraph
+from braze.runtime.cuda_graphs.padded_callable import PaddedGraph, padding_plan, why_not_padded
+from braze.runtime.link.link_cuda import paddings
 from braze.trace import Journal
 from tests.unit.schedule.rows_programs import Compiled, compiled
 
@@ -60,7 +60,7 @@ class Stand:
 
 @dataclass
 class Setting:
-    """A graph on the CPU whose calls are recorded by stand-ins, at padded sizes."""
+    """A graph on the CPU whose calls are recorded by fake tensors, at padded sizes."""
 
     made: Compiled
     multiple: int

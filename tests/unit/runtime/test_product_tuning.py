@@ -15,10 +15,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.cache import cache_of
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import BufferView, ExternCall
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.loops import BufferView, ExternCall
 from braze.options import Options
-from braze.runtime.product_tuning import LIBRARY, Steps, library_start, quickest_way, runs_of
+from braze.runtime.cuda.autotune_matmul import LIBRARY, Steps, library_start, quickest_way, runs_of
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import buffer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from braze.runtime.program_parts import LONGEST_PART, in_parts
+from braze.runtime.launch.split_program import LONGEST_PART, in_parts
 
 LINES = (
     "x0, x1, = inputs",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from braze.ir.print_graph import parse_graph
-from braze.ir.random_ops import drawing_devices
-from braze.runtime.random_states import RandomStates
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.graphs.random_ops import drawing_devices
+from braze.runtime.autograd.rng_state import RandomStates
 
 CPU, FIRST = torch.device("cpu"), torch.device("cuda", 1)
 TEXT = """graph {

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from braze.ir.entry import FrameValues
-from braze.ir.frame import (
+from braze.ir.captured.compile_request import FrameValues
+from braze.ir.captured.frame import (
     NULL,
     Break,
-    Call,
+    CapturedCall,
     FillInstance,
     FrameState,
     FromConstant,
@@ -35,9 +35,9 @@ from braze.ir.frame import (
     SetGlobal,
     SetItem,
 )
+from braze.ir.captured.source import AttributeSource, LocalSource
 from braze.ir.origin import UNKNOWN
-from braze.ir.source import AttributeSource, LocalSource
-from braze.runtime.recipes import compile_replay
+from braze.runtime.resume.reconstruct import compile_replay
 
 X = FromSource(LocalSource("x"))
 Pair = namedtuple("Pair", "left right")
@@ -269,11 +269,11 @@ def test_globals_cells_and_calls_in_order() -> None:
     log: list[Any] = []
     effects = (
         SetGlobal(namespace, "a", FromGraph(0)),
-        Call(log.append, (FromConstant("between"),)),
+        CapturedCall(log.append, (FromConstant("between"),)),
         SetGlobal(namespace, "gone", None),
         SetCell(FromConstant(cell), FromGraph(0)),
         SetCell(FromConstant(empty), None),
-        Call(lambda: log.append(dict(namespace)), ()),
+        CapturedCall(lambda: log.append(dict(namespace)), ()),
     )
     replay(FromConstant(None), *effects, results=(7,))
     assert namespace == {"a": 7} and cell.cell_contents == 7 and log == ["between", {"a": 7}]

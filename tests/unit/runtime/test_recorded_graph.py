@@ -12,18 +12,18 @@ import pytest
 import torch
 
 from braze.codegen.segments import host_sources
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import Buffer, BufferView, ExternCall
-from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import Kernel
 from braze.options import Options
-from braze.runtime import recorded_graph
-from braze.runtime.graph_patches import GraphPatches, load_graph_patches
-from braze.runtime.graph_recording import NoRoom, NotRecordable
-from braze.runtime.launch_program import NewTensor
-from braze.runtime.recorded_graph import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
-from braze.runtime.recording_facts import RecordingFacts, recording_facts
-from braze.runtime.result_memory import fills, fresh_results, whole_results
+from braze.runtime.cuda_graphs import graphed_callable as recorded_graph
+from braze.runtime.cuda_graphs.capture_analysis import RecordingFacts, recording_facts
+from braze.runtime.cuda_graphs.cuda_graph import NoRoom, NotRecordable
+from braze.runtime.cuda_graphs.graphed_callable import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
+from braze.runtime.cuda_graphs.kernel_params import GraphPatches, load_graph_patches
+from braze.runtime.launch.program_text import NewTensor
+from braze.runtime.launch.result_storage import fills, fresh_results, whole_results
 from braze.schedule import schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program, scattered, view
 from tests.unit.codegen.running import OPTIONS

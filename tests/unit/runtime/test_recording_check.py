@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from braze.errors import InternalError
-from braze.ir.loops import ExternCall
-from braze.ir.schedule import Schedule
-from braze.runtime.recording_check import CheckedReplays, can_be_checked
+from braze.ir.kernels.loops import ExternCall
+from braze.ir.kernels.schedule import Schedule
+from braze.runtime.cuda_graphs.verify_replay import CheckedReplays, can_be_checked
 from braze.schedule import CUDA, schedule
 from tests.unit.codegen.programs import buffer, program, view
 from tests.unit.codegen.running import OPTIONS

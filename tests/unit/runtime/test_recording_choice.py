@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from braze.ir.device_model import H200, STEP
-from braze.ir.loops import Buffer, ExternCall, LoopProgram
-from braze.ir.scalars import apply
-from braze.ir.schedule import ExternStep, Kernel, Schedule
-from braze.runtime.library_workspace import Scratch
-from braze.runtime.recording_choice import (
+from braze.ir.kernels.loops import Buffer, ExternCall, LoopProgram
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
+from braze.runtime.cuda.cublas_workspace import Scratch
+from braze.runtime.cuda_graphs.policy import (
     RecordingChoice,
     call_refused,
     copied_bytes,

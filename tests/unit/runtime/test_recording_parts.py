@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
-from braze.ir.scalars import apply
-from braze.ir.schedule import ExternStep, Kernel, Schedule
-from braze.ir.training import PLAIN, Role
-from braze.runtime import link_device
-from braze.runtime import recording_parts as recording_parts_module
-from braze.runtime.recording_facts import recording_facts, step_refused
-from braze.runtime.recording_parts import Parts, recording_parts
+from braze.ir.graphs.joint_graph import PLAIN, Role
+from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
+from braze.runtime.cuda_graphs import partition as recording_parts_module
+from braze.runtime.cuda_graphs.capture_analysis import recording_facts, step_refused
+from braze.runtime.cuda_graphs.partition import Parts, recording_parts
+from braze.runtime.link import link_cuda as link_device
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Expr, Symbol, as_expr
 from tests.unit.codegen.programs import axes, buffer, define, load, view

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from braze.ir.graph import Output, Value
+from braze.ir.graphs.graph import Output, Value
 from braze.ir.types import TensorType
-from braze.runtime.result_nodes import Group, plan_nodes
+from braze.runtime.autograd.multi_root_nodes import ResultGroup, plan_nodes
 
 
 def pair(*reached_from: set[int], results: int = 2, devices: tuple[str, ...] = ("cpu",) * 5) -> Any:
@@ -27,7 +27,11 @@ def test_inputs_and_results_are_grouped() -> None:
     plan = plan_nodes(pair({0, 1}, {1}, {0, 1}, set(), {2}, results=3), range(5))
     assert plan is not None
     assert plan.sources == ((0, 2), (1,), (4,))
-    assert plan.groups == (Group((0,), (0,)), Group((1,), (0, 1)), Group((2,), (2,)))
+    assert plan.groups == (
+        ResultGroup((0,), (0,)),
+        ResultGroup((1,), (0, 1)),
+        ResultGroup((2,), (2,)),
+    )
 
 
 def test_one_node_is_as_good() -> None:

@@ -10,14 +10,14 @@ from dataclasses import replace
 import torch
 
 from braze.codegen.cpp import generate
-from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
-from braze.ir.print_schedule import print_schedule
-from braze.ir.scalars import apply
-from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
+from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
-from braze.runtime.link import Frames
-from braze.runtime.program import write_program
-from braze.runtime.sized_arena import SizedArena, plan_arena
+from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
+from braze.runtime.launch.launch_program import write_program
+from braze.runtime.link.link_cpu import Frames
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Expr, Symbol, as_expr, simplified
 from tests.unit.codegen.programs import F32, buffer, define, load, program, view

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import braze
-from braze.runtime import staged_backward
+from braze.runtime.autograd import staged_backward
 
 WIDTH, LAYERS = 16, 6
 SMALL = 0.002  # MiB: a bucket for about two layers

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import braze
-from braze.runtime.guards_native import LOADER
+from braze.runtime.guards.native_extension import LOADER
 from braze.trace import Journal
 
 NUMBERS = torch.complex(torch.arange(3.0), torch.arange(3.0) + 1)

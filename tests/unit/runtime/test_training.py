@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 
 import braze
-from braze.compat.cuda import are_alone
+from braze.compat.torch.cuda import are_alone
 from braze.devices import cpu
 from braze.trace import Journal
 

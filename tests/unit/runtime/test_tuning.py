@@ -19,12 +19,12 @@ from braze.codegen.triton.candidates import candidate_tilings
 from braze.codegen.triton.tiling import plan_tiling
 from braze.errors import BuildFailed
 from braze.ir.device_model import H200
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.schedule import Kernel
 from braze.options import Options
-from braze.runtime import tuning
-from braze.runtime.cuda_driver import LoadedFunction
-from braze.runtime.tuning import DeviceTimer, choose_launches, key_of
+from braze.runtime.cuda import autotune as tuning
+from braze.runtime.cuda.autotune import DeviceTimer, choose_launches, key_of
+from braze.runtime.cuda.driver_api import LoadedFunction
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen import programs

@@ -13,8 +13,8 @@ import torch
 import braze
 from braze import pipeline
 from braze.devices import cpu
-from braze.ir.schedule import Schedule
-from braze.runtime.link_device import paddings
+from braze.ir.kernels.schedule import Schedule
+from braze.runtime.link.link_cuda import paddings
 from braze.schedule import CPU
 
 MULTIPLE = 8

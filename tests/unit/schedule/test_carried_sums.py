@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 import braze
-from braze.ir.loops import Buffer, Definition, ExternCall, LoopProgram, Scalar, Statement
-from braze.ir.run_loops import run_loops
-from braze.ir.scalars import apply, cast, loads
-from braze.ir.schedule import Kernel
+from braze.ir.kernels.loops import Buffer, Definition, ExternCall, LoopProgram, Scalar, Statement
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.scalars import apply, cast, loads
+from braze.ir.kernels.schedule import Kernel
 from braze.schedule import CPU, schedule
-from braze.schedule.carried_sums import carry_sums
-from braze.schedule.use import find_uses
+from braze.schedule.analysis.uses import find_uses
+from braze.schedule.reductions.accumulate_chain import carry_sums
 from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import F32, axes, buffer, define, load, program, view
 from tests.unit.codegen.running import OPTIONS, check

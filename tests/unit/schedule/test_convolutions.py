@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 from braze.codegen.triton import kernel_alternatives
 from braze.ir.device_model import H200
-from braze.ir.loops import Load
-from braze.ir.print_schedule import print_schedule
-from braze.ir.schedule import Kernel, Product, Schedule
+from braze.ir.kernels.loops import Load
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.schedule import Kernel, Product, Schedule
 from tests.unit.codegen.running import OPTIONS
 from tests.unit.schedule.test_products import listed, shown
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 
 import braze
-from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
-from braze.ir.scalars import apply
-from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.kernels.loops import Buffer, ExternCall, LoopProgram, Statement
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import ExternStep, Schedule
 from braze.schedule import schedule
-from braze.schedule.early_copies import copy_early
-from braze.schedule.memory import memory_of
+from braze.schedule.memory.allocate import memory_of
+from braze.schedule.memory.copy_after_call import copy_early
 from tests.recorded import recorded
 from tests.unit.codegen.programs import axes, buffer, define, load, program, total, view
 from tests.unit.codegen.running import OPTIONS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from braze.ir.loops import Definition, ExternCall, LoopProgram
-from braze.ir.schedule import ExternStep, Kernel
+from braze.ir.kernels.loops import Definition, ExternCall, LoopProgram
+from braze.ir.kernels.schedule import ExternStep, Kernel
 from braze.schedule import CPU, CUDA, schedule
-from braze.schedule.early_regions import write_regions_early
+from braze.schedule.memory.eager_slices import write_regions_early
 from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import axes, buffer, load, program, view
 from tests.unit.codegen.running import OPTIONS

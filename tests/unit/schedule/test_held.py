@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 
-from braze.ir.loops import LoopProgram, Scalar
-from braze.ir.scalars import apply
+from braze.ir.kernels.loops import LoopProgram, Scalar
+from braze.ir.kernels.scalars import apply
 from braze.schedule import schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program
 from tests.unit.codegen.running import OPTIONS

@@ -11,13 +11,13 @@ from torch import Tensor
 
 import braze
 from braze.codegen.cpp import generate
-from braze.ir.print_graph import parse_graph
-from braze.ir.run_graph import run_graph
-from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.graphs.run_graph import run_graph
+from braze.ir.kernels.schedule import ExternStep, Schedule
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
-from braze.runtime.link import link
+from braze.runtime.link.link_cpu import link
 from braze.schedule import schedule
 
 OPTIONS = config.snapshot()

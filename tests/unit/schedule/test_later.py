@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import braze
-from braze.ir.loops import ExternCall, LoopProgram, Scalar
-from braze.ir.print_schedule import print_schedule
-from braze.ir.scalars import apply
-from braze.ir.schedule import ExternStep
+from braze.ir.kernels.loops import ExternCall, LoopProgram, Scalar
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import ExternStep
 from braze.options import config
 from braze.schedule import CPU, schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view

@@ -11,11 +11,12 @@ import torch
 
 import braze
 from braze import pipeline
-from braze.ir.loops import LoopProgram
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.options import Options
-from braze.schedule import CPU, CUDA, plan, schedule
-from braze.schedule.columns import merge_columns
+from braze.schedule import CPU, CUDA, schedule
+from braze.schedule import passes as plan
+from braze.schedule.reductions.column_reduction import merge_columns
 from braze.schedule.target import Target
 
 # Sums over rows are split, and merged into the kernels of the rows, at sizes that a test affords.

@@ -16,9 +16,10 @@ import pytest
 import torch
 
 import braze
-from braze.ir.schedule import ALIGNMENT
-from braze.runtime import link
-from braze.schedule import memory, plan
+from braze.ir.kernels.schedule import ALIGNMENT
+from braze.runtime.link import link_cpu as link
+from braze.schedule import passes as plan
+from braze.schedule.memory import allocate as memory
 
 SHORT, LONG = 80, 320
 # Per layer, beside the short program; a tree over the steps is two levels higher.

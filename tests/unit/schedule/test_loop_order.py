@@ -10,8 +10,8 @@ import torch
 
 import braze
 from braze import pipeline
-from braze.ir.loops import LoopProgram
-from braze.ir.schedule import Kernel, Schedule, scatters
+from braze.ir.kernels.loops import LoopProgram
+from braze.ir.kernels.schedule import Kernel, Schedule, scatters
 from braze.options import Options
 from braze.schedule import CPU, CUDA, schedule
 from braze.schedule.target import Target

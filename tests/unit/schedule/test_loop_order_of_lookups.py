@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from braze.codegen.triton import supports
-from braze.ir.loops import Load, Scatter
-from braze.ir.print_graph import parse_graph
-from braze.ir.scalars import loads
-from braze.ir.schedule import Kernel, Store, offset
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import Load, Scatter
+from braze.ir.kernels.scalars import loads
+from braze.ir.kernels.schedule import Kernel, Store, offset
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 
 import braze
-from braze.ir.loops import ExternCall, LoopProgram
-from braze.ir.scalars import apply
+from braze.ir.kernels.loops import ExternCall, LoopProgram
+from braze.ir.kernels.scalars import apply
 from braze.options import config
 from braze.schedule import CPU, schedule
 from tests.recorded import recorded

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from braze.codegen.cpp import generate
-from braze.ir.entry import GraphCallable
-from braze.ir.loops import LoopProgram, Reduce
-from braze.ir.run_loops import run_loops
-from braze.ir.scalars import apply, cast, index
-from braze.ir.schedule import Accumulate, Kernel, Schedule
+from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.kernels.loops import LoopProgram, Reduce
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.scalars import apply, cast, index
+from braze.ir.kernels.schedule import Accumulate, Kernel, Schedule
 from braze.lower import lower
-from braze.runtime.link import link
-from braze.runtime.toolchain import NoCompiler
+from braze.runtime.launch.cpp_compiler import NoCompiler
+from braze.runtime.link.link_cpu import link
 from braze.schedule import CPU, CUDA, Target, schedule
-from braze.schedule.flatten import flattened
-from braze.schedule.normalise import new_names
-from braze.schedule.strides import load_accesses
+from braze.schedule.analysis.strides import load_accesses
+from braze.schedule.simplify.flatten_reduction_axes import flattened
+from braze.schedule.simplify.normalize import new_names
 from braze.shapes.expr import as_expr
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.unit.codegen.programs import axes, buffer, define, load, program, total
 from tests.unit.codegen.running import OPTIONS
 

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import generate, supports
-from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram
-from braze.ir.schedule import Kernel, Schedule, device_runs, kernel_runs
+from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram
+from braze.ir.kernels.schedule import Kernel, Schedule, device_runs, kernel_runs
 from braze.lower import lower
 from braze.options import Options
 from braze.schedule import CUDA, schedule
 from braze.schedule.target import Target
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.unit.codegen.programs import view as whole
 from tests.unit.codegen.running import OPTIONS
 

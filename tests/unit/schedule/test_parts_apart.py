@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from braze.ir.loops import Buffer, Definition, ExternCall, LoopProgram, Statement
-from braze.ir.scalars import apply, loads
+from braze.ir.kernels.loops import Buffer, Definition, ExternCall, LoopProgram, Statement
+from braze.ir.kernels.scalars import apply, loads
 from braze.schedule import CPU, schedule
-from braze.schedule.normalise import new_names
-from braze.schedule.parts_apart import keep_parts
+from braze.schedule.memory.split_live_ranges import keep_parts
+from braze.schedule.simplify.normalize import new_names
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
 from tests.unit.codegen.running import OPTIONS, check
 

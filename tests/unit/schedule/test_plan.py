@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from braze.ir.loops import Definition, ExternCall, LoopProgram
-from braze.ir.print_schedule import print_schedule
-from braze.ir.scalars import apply
-from braze.ir.schedule import Accumulate, ExternStep, Kernel, Schedule
+from braze.ir.kernels.loops import Definition, ExternCall, LoopProgram
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.scalars import apply
+from braze.ir.kernels.schedule import Accumulate, ExternStep, Kernel, Schedule
 from braze.options import config
 from braze.schedule import CPU, CUDA, schedule
-from braze.schedule.memory import size_of
-from braze.schedule.normalise import new_names
-from braze.schedule.split import split
+from braze.schedule.memory.allocate import size_of
+from braze.schedule.reductions.split_reduction import split
+from braze.schedule.simplify.normalize import new_names
 from braze.shapes.expr import floor_div, modulo
 from tests.unit.codegen.programs import (
     F32,

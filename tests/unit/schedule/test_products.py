@@ -11,16 +11,16 @@ import torch.nn.functional as F
 
 from braze.codegen.triton import kernel_alternatives, supports
 from braze.ir.device_model import H200
-from braze.ir.loops import Literal
-from braze.ir.print_schedule import print_schedule
-from braze.ir.schedule import ExternStep, Kernel, Phase, Schedule, Step, Store
+from braze.ir.kernels.loops import Literal
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.schedule import ExternStep, Kernel, Phase, Schedule, Step, Store
 from braze.lower import lower
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, schedule
-from braze.schedule.normalise import new_names
-from braze.schedule.products import fuse_products
+from braze.schedule.matmul.matmul_fusion import fuse_products
+from braze.schedule.simplify.normalize import new_names
 from braze.shapes.expr import Symbol, as_expr, floor_div, modulo
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.unit.codegen.running import OPTIONS
 
 Given = list[torch.Tensor]

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from braze.ir.loops import Definition, Guarded, InRange, LoopProgram
-from braze.ir.scalars import apply, cast
+from braze.ir.kernels.loops import Definition, Guarded, InRange, LoopProgram
+from braze.ir.kernels.scalars import apply, cast
 from braze.options import config
-from braze.runtime import padded_graph
-from braze.runtime.padded_graph import PaddedGraph, padding_plan
-from braze.schedule.row_independence import find_padding
+from braze.runtime.cuda_graphs import padded_callable as padded_graph
+from braze.runtime.cuda_graphs.padded_callable import PaddedGraph, padding_plan
+from braze.schedule.padding.row_independence import find_padding
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import F32, buffer, load, program
 from tests.unit.schedule.rows_programs import MULTIPLE, compiled, filled_by_nan

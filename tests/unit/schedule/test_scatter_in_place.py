@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from braze.ir.loops import Scatter
-from braze.ir.print_graph import parse_graph
-from braze.ir.schedule import ExternStep, Kernel, Schedule, Store, scatters
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import Scatter
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Store, scatters
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite

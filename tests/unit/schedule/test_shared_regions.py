@@ -8,20 +8,20 @@ import pytest
 import torch
 from torch import nn
 
-from braze.ir.loops import Buffer, Definition, LoopProgram, Statement
-from braze.ir.run_loops import run_loops
-from braze.ir.scalars import apply, loads
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.kernels.loops import Buffer, Definition, LoopProgram, Statement
+from braze.ir.kernels.run_loops import run_loops
+from braze.ir.kernels.scalars import apply, loads
+from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.runtime.recording_choice import held_bytes
+from braze.runtime.cuda_graphs.policy import held_bytes
 from braze.schedule import CPU, CUDA, schedule
-from braze.schedule.shared_regions import share_regions
+from braze.schedule.analysis.uses import find_uses
+from braze.schedule.simplify.share_concat_buffers import share_regions
 from braze.schedule.target import Target
-from braze.schedule.use import find_uses
 from braze.shapes.expr import as_expr
-from braze.standins import Tracer
+from braze.tracing import Tracer
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
 from tests.unit.codegen.running import OPTIONS
 from tests.unit.schedule.dense_block import DenseBlock

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 import braze
-from braze.ir.loops import ExternCall
-from braze.ir.print_graph import parse_graph
-from braze.ir.scalars import apply, loads
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.graphs.print_graph import parse_graph
+from braze.ir.kernels.loops import ExternCall
+from braze.ir.kernels.scalars import apply, loads
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
 from braze.schedule import CPU, CUDA, schedule
-from braze.schedule.memory import written
+from braze.schedule.memory.allocate import written
 from braze.schedule.target import Target
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
 

@@ -28,11 +28,11 @@ from braze.codegen.cpp.fold import (
 )
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES, literal_text
-from braze.codegen.cpp.scope import Scope
+from braze.codegen.cpp.scope import CppScope
 from braze.codegen.cpp.text import indented
 from braze.frozen import frozen
-from braze.ir.loops import Literal
-from braze.ir.schedule import Accumulate, Kernel, Loop
+from braze.ir.kernels.loops import Literal
+from braze.ir.kernels.schedule import Accumulate, Kernel, Loop
 from braze.shapes.expr import Symbol, as_expr, constant_value
 
 # Values that a lane adds up before a wider type takes over. In short folds fewer: with 64 of 64 in
@@ -73,7 +73,7 @@ class Folds:
     declarations: list[str]
     prefix: str
     loops: Sequence[Loop]
-    scope: Scope
+    scope: CppScope
     warm: bool = False
     added: list[Accumulate] = field(default_factory=list)
     wide: list[Accumulate] = field(default_factory=list)

@@ -10,7 +10,7 @@ import torch
 
 from braze.codegen.cpp.operators import TYPES, literal_text
 from braze.frozen import frozen
-from braze.ir.loops import Literal
+from braze.ir.kernels.loops import Literal
 
 BLOCK = 1024
 
@@ -18,7 +18,7 @@ WIDER: dict[torch.dtype, str] = {torch.float32: "double", torch.float64: "long d
 
 
 @frozen
-class Fold:
+class CppFold:
     """start: initial value; combine: template of accumulator {0} and value {1}; clause: OpenMP's
     reduction operator, the one that this fold is in a vector loop."""
 
@@ -27,19 +27,19 @@ class Fold:
     clause: str
 
 
-def fold_of(kind: str, dtype: torch.dtype) -> Fold:
+def fold_of(kind: str, dtype: torch.dtype) -> CppFold:
     """The fold of a kind other than argmax and argmin."""
     kind = _on_bool(kind) if dtype == torch.bool else kind
     if kind in ("sum", "prod"):
         start = literal_text(Literal(0 if kind == "sum" else 1, dtype))
         operator = "+" if kind == "sum" else "*"
-        return Fold(start, f"{{0}} = ({TYPES[dtype].value})({{0}} {operator} {{1}})", operator)
+        return CppFold(start, f"{{0}} = ({TYPES[dtype].value})({{0}} {operator} {{1}})", operator)
     if kind in ("any", "all"):
         operator = "|" if kind == "any" else "&"
-        return Fold("0" if kind == "any" else "1", f"{{0}} = {{0}} {operator} {{1}}", operator)
+        return CppFold("0" if kind == "any" else "1", f"{{0}} = {{0}} {operator} {{1}}", operator)
     sign = ">" if kind == "max" else "<"
     start = _worst(kind, dtype)
-    return Fold(start, f"{{0}} = {{1}} {sign} {{0}} ? {{1}} : {{0}}", kind)
+    return CppFold(start, f"{{0}} = {{1}} {sign} {{0}} ? {{1}} : {{0}}", kind)
 
 
 def keeps_nan(kind: str, dtype: torch.dtype) -> bool:

@@ -17,9 +17,9 @@ from braze.codegen.cpp.index import index_text, operand_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.phase import PhaseWriter
 from braze.codegen.cpp.text import indented
-from braze.ir.loops import Apply, Buffer
-from braze.ir.scalars import walk
-from braze.ir.schedule import HEAVY_OPERATORS, Accumulate, Kernel, Loop, Store, scalar_of
+from braze.ir.kernels.loops import Apply, Buffer
+from braze.ir.kernels.scalars import walk
+from braze.ir.kernels.schedule import HEAVY_OPERATORS, Accumulate, Kernel, Loop, Store, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _ARGUMENTS = "char* const* p, const i64* sizes, const i64* c"
@@ -28,12 +28,12 @@ _GRAIN = 32768  # cheap operations that are worth another thread: what eager tak
 
 def kernel_text(kernel: Kernel, sizes: Mapping[Symbol, str]) -> str:
     """Both functions, with NAME where the kernel's name belongs."""
-    writer = _Writer(kernel, sizes)
+    writer = _NestWriter(kernel, sizes)
     return writer.range_function() + "\n" + writer.entry_function()
 
 
 @dataclass(slots=True)
-class _Writer:
+class _NestWriter:
     kernel: Kernel
     sizes: Mapping[Symbol, str]
     pointers: dict[Buffer, str] = field(default_factory=dict)

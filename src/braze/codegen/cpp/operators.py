@@ -11,9 +11,9 @@ import struct
 
 import torch
 
-from braze.compat.float8 import saturates_e4m3
+from braze.compat.torch.float8 import saturates_e4m3
 from braze.frozen import frozen
-from braze.ir.loops import SCALAR_OPS, Literal
+from braze.ir.kernels.loops import SCALAR_OPS, Literal
 
 FLOATS = (torch.float32, torch.float64)
 INTEGERS = (

@@ -17,11 +17,11 @@ from braze.codegen.cpp.accumulate import Folds
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.scatter import emit_scatter
-from braze.codegen.cpp.scope import Scope, Term
+from braze.codegen.cpp.scope import CppScope, CppTerm
 from braze.codegen.cpp.text import indented
-from braze.ir.loops import Buffer, Guarded, Load, Scalar, Scatter
-from braze.ir.scalars import children, walk
-from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scalar_of
+from braze.ir.kernels.loops import Buffer, Guarded, Load, Scalar, Scatter
+from braze.ir.kernels.scalars import children, walk
+from braze.ir.kernels.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 
 
@@ -32,7 +32,7 @@ class PhaseWriter:
     kernel: Kernel
     sizes: Mapping[Symbol, str]
     declarations: list[str] = field(default_factory=list)
-    local: dict[Buffer, Callable[[Load], Term]] = field(default_factory=dict)
+    local: dict[Buffer, Callable[[Load], CppTerm]] = field(default_factory=dict)
     pointers: dict[Buffer, str] = field(default_factory=dict)
     names: dict[Buffer, str] = field(default_factory=dict)
     lane_level: int = 0
@@ -85,7 +85,7 @@ class PhaseWriter:
                 wanted |= _read(scalar_of(statement))
         return found
 
-    def _scope(self, prefix: str, loops: Sequence[Loop]) -> Scope:
+    def _scope(self, prefix: str, loops: Sequence[Loop]) -> CppScope:
         levels = {symbol: 0 for symbol, _ in self.kernel.rows}
         levels.update({symbol: level for level, (symbol, _) in enumerate(loops, start=1)})
         depth = len(loops)
@@ -94,7 +94,7 @@ class PhaseWriter:
             levels[self.kernel.rows[-1][0]] = depth
         self.lane_level = depth if self.kernel.lanes else 0
         self._bind_scratch(levels)
-        return Scope(levels, depth, self.pointers, self.local, self.sizes, prefix)
+        return CppScope(levels, depth, self.pointers, self.local, self.sizes, prefix)
 
     def _bind_scratch(self, levels: Mapping[Symbol, int]) -> None:
         for buffer in self.kernel.scratch:
@@ -102,9 +102,9 @@ class PhaseWriter:
 
     def _scratch_reader(
         self, buffer: Buffer, levels: Mapping[Symbol, int]
-    ) -> Callable[[Load], Term]:
-        def read(load: Load) -> Term:
-            return Term(
+    ) -> Callable[[Load], CppTerm]:
+        def read(load: Load) -> CppTerm:
+            return CppTerm(
                 self._scratch_place(buffer, load.coordinates), max(levels.values(), default=0)
             )
 
@@ -141,7 +141,7 @@ class PhaseWriter:
         return [*before, *staged, *lines, *after]
 
     def _staged(
-        self, scope: Scope, loops: Sequence[Loop], statements: Sequence[Store | Accumulate]
+        self, scope: CppScope, loops: Sequence[Loop], statements: Sequence[Store | Accumulate]
     ) -> list[str]:
         """In a tile, copy what is read across the vector loop into a small array, line by line:
         read from memory itself, its lines would all fall into one set of the cache. What the tile
@@ -176,10 +176,10 @@ class PhaseWriter:
                 f"        {cell} = {source};",
             ]
             text = f"({cell} != 0)" if load.dtype == torch.bool else cell
-            scope.stored[key] = Term(text, scope.depth)
+            scope.stored[key] = CppTerm(text, scope.depth)
         return lines
 
-    def _store(self, scope: Scope, statement: Store, level: int) -> None:
+    def _store(self, scope: CppScope, statement: Store, level: int) -> None:
         if isinstance(statement.value, Scatter):
             target, coordinates = statement.target, statement.coordinates
             emit_scatter(scope, target, coordinates, statement.value)
@@ -194,7 +194,7 @@ class PhaseWriter:
             at = scope.index(offset(statement.target, statement.coordinates)).text
             scope.lines[level].append(f"{self.pointers[statement.target]}[{at}] = {value.text};")
 
-    def _nest(self, scope: Scope, loops: Sequence[Loop], folds: Folds) -> list[str]:
+    def _nest(self, scope: CppScope, loops: Sequence[Loop], folds: Folds) -> list[str]:
         lines = list(scope.lines[scope.depth])
         for level in range(scope.depth, 0, -1):
             lines = self._loop(level, loops, lines, folds, scope.faults, scope.in_turn)
@@ -233,9 +233,9 @@ class PhaseWriter:
 
     def _define_row_value(self, buffer: Buffer, name: str) -> None:
         if self.kernel.lanes:
-            self.local[buffer] = lambda load: Term(f"{name}[l]", self.lane_level)
+            self.local[buffer] = lambda load: CppTerm(f"{name}[l]", self.lane_level)
         else:
-            self.local[buffer] = lambda load: Term(name, 0)
+            self.local[buffer] = lambda load: CppTerm(name, 0)
 
     def _row_section(self, prefix: str, statements: Sequence[Store]) -> list[str]:
         scope = self._scope(prefix, ())

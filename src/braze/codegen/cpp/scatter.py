@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from braze.codegen.cpp.operators import cast_text, form
-from braze.codegen.cpp.scope import Scope
-from braze.ir.loops import Buffer, InRange, Scatter
-from braze.ir.scalars import compute_dtype, walk
-from braze.ir.schedule import offset
+from braze.codegen.cpp.scope import CppScope
+from braze.ir.kernels.loops import Buffer, InRange, Scatter
+from braze.ir.kernels.scalars import compute_dtype, walk
+from braze.ir.kernels.schedule import offset
 from braze.shapes.expr import Expr, as_expr
 
 
 def emit_scatter(
-    scope: Scope, target: Buffer, coordinates: Sequence[Expr], scatter: Scatter
+    scope: CppScope, target: Buffer, coordinates: Sequence[Expr], scatter: Scatter
 ) -> None:
     """The lines of the store, in the innermost loop; in the target's dtype, each sum rounded."""
     value = scope.emit(scatter.value)
@@ -43,7 +43,7 @@ def emit_scatter(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _inside(scope: Scope, checked: InRange) -> str:
+def _inside(scope: CppScope, checked: InRange) -> str:
     """The name of the condition that an index is in range, which its check made."""
     operand = scope.emit(checked.operand)
     size = scope.index(as_expr(checked.size)).text

@@ -15,7 +15,7 @@ from braze.codegen.comparisons import decide_comparison
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES, cast_text, form, literal_text
 from braze.frozen import frozen
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     Apply,
     Buffer,
     Cast,
@@ -27,7 +27,7 @@ from braze.ir.loops import (
     Reduce,
     Scalar,
 )
-from braze.ir.schedule import offset
+from braze.ir.kernels.schedule import offset
 from braze.shapes.expr import (
     Expr,
     Symbol,
@@ -38,7 +38,7 @@ from braze.shapes.expr import (
 
 
 @frozen
-class Term:
+class CppTerm:
     """A C++ expression without side effects: a name or a constant; the level where it is known."""
 
     text: str
@@ -46,7 +46,7 @@ class Term:
 
 
 @frozen
-class Guard:
+class BoundsCheck:
     """What must hold for loads to be in bounds."""
 
     text: str
@@ -54,7 +54,7 @@ class Guard:
 
 
 @dataclass(slots=True)
-class Scope:
+class CppScope:
     """levels: of loop symbols. local: how buffers of the task are read (row values, arrays);
     pointers: names of the pointers of the others. sizes: names of size symbols. in_turn: points of
     the innermost loop come one after the other."""
@@ -62,21 +62,21 @@ class Scope:
     levels: Mapping[Symbol, int]
     depth: int
     pointers: Mapping[Buffer, str]
-    local: Mapping[Buffer, Callable[[Load], Term]]
+    local: Mapping[Buffer, Callable[[Load], CppTerm]]
     sizes: Mapping[Symbol, str]
     prefix: str = "v"
     lines: list[list[str]] = field(default_factory=list)
-    known: dict[str, Term] = field(default_factory=dict)
-    stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
+    known: dict[str, CppTerm] = field(default_factory=dict)
+    stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], CppTerm] = field(default_factory=dict)
     faults: bool = False
     in_turn: bool = False
-    _memo: dict[tuple[int, str], Term] = field(default_factory=dict)
+    _memo: dict[tuple[int, str], CppTerm] = field(default_factory=dict)
     _kept: list[Scalar] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lines = [[] for _ in range(self.depth + 1)]
 
-    def emit(self, scalar: Scalar, guard: Guard | None = None) -> Term:
+    def emit(self, scalar: Scalar, guard: BoundsCheck | None = None) -> CppTerm:
         """The term that holds the scalar's value."""
         key = (id(scalar), guard.text if guard else "")
         found = self._memo.get(key)
@@ -86,34 +86,34 @@ class Scope:
             self._kept.append(scalar)
         return found
 
-    def assign(self, text: str, dtype: torch.dtype, level: int) -> Term:
+    def assign(self, text: str, dtype: torch.dtype, level: int) -> CppTerm:
         """A constant of the value type of `dtype`, made once."""
         found = self.known.get(text)
         if found is None:
             name = f"{self.prefix}{len(self.known)}"
             self.lines[level].append(f"const {TYPES[dtype].value} {name} = {text};")
-            found = self.known[text] = Term(name, level)
+            found = self.known[text] = CppTerm(name, level)
         return found
 
-    def index(self, expr: Expr) -> Term:
+    def index(self, expr: Expr) -> CppTerm:
         """An index expression as int64 text (not assigned)."""
         level = max((self.levels.get(s, 0) for s in symbols(expr)), default=0)
-        return Term(index_text(expr, self.sizes), level)
+        return CppTerm(index_text(expr, self.sizes), level)
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _literal(scope: Scope, scalar: Literal, guard: Guard | None) -> Term:
-    return Term(literal_text(scalar), 0)
+def _literal(scope: CppScope, scalar: Literal, guard: BoundsCheck | None) -> CppTerm:
+    return CppTerm(literal_text(scalar), 0)
 
 
-def _index(scope: Scope, scalar: Index, guard: Guard | None) -> Term:
+def _index(scope: CppScope, scalar: Index, guard: BoundsCheck | None) -> CppTerm:
     term = scope.index(scalar.expr)
     return scope.assign(term.text, torch.int64, term.level)
 
 
-def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
+def _load(scope: CppScope, scalar: Load, guard: BoundsCheck | None) -> CppTerm:
     stored = scope.stored.get((scalar.buffer, scalar.coordinates))
     if stored is not None:
         return stored
@@ -134,7 +134,7 @@ def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
     return scope.assign(text, scalar.dtype, level)
 
 
-def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
+def _inside(scope: CppScope, load: Load, place: CppTerm, guard: BoundsCheck) -> str | None:
     """The element's offset where the guard holds, else some offset in the buffer: such a load
     vectorises where GCC's masked loads do not. None: a masked load of neighbours serves."""
     if not all((bounds(size)[0] or 0) > 0 for size in load.buffer.shape):
@@ -158,7 +158,7 @@ def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
     return None
 
 
-def _place(scope: Scope, load: Load, guard: Guard | None) -> Term:
+def _place(scope: CppScope, load: Load, guard: BoundsCheck | None) -> CppTerm:
     """The element's offset: index expressions summed symbolically, loaded indices added."""
     parts: list[str] = []
     level = 0
@@ -170,10 +170,10 @@ def _place(scope: Scope, load: Load, guard: Guard | None) -> Term:
         parts.append(term.text if step == "1L" else f"{term.text} * {step}")
         level = max(level, term.level)
     base = scope.index(offset(load.buffer, load.coordinates))
-    return Term(" + ".join([base.text, *parts]), max(level, base.level))
+    return CppTerm(" + ".join([base.text, *parts]), max(level, base.level))
 
 
-def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
+def _apply(scope: CppScope, scalar: Apply, guard: BoundsCheck | None) -> CppTerm:
     small = _small_comparison(scope, scalar)
     if small is not None:
         return small
@@ -202,7 +202,7 @@ def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
     return scope.assign(text, scalar.dtype, level)
 
 
-def _choice(scope: Scope, dtype: torch.dtype, condition: int, level: int) -> str:
+def _choice(scope: CppScope, dtype: torch.dtype, condition: int, level: int) -> str:
     """The template of a choice between two values, from the levels of its condition and itself."""
     if condition < scope.depth == level:
         value = TYPES[dtype].value
@@ -210,7 +210,7 @@ def _choice(scope: Scope, dtype: torch.dtype, condition: int, level: int) -> str
     return "{0} ? {1} : {2}"
 
 
-def _decided_conjunction(op: str, operands: list[Term]) -> Term | None:
+def _decided_conjunction(op: str, operands: list[CppTerm]) -> CppTerm | None:
     """`and` with a condition that always or never holds."""
     if op != "and":
         return None
@@ -225,7 +225,7 @@ def _decided_conjunction(op: str, operands: list[Term]) -> Term | None:
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
+def _small_comparison(scope: CppScope, scalar: Apply) -> CppTerm | None:
     """Comparisons of index expressions known to fit 32 bits: half the vector work of 64."""
     if scalar.op not in _COMPARISONS:
         return None
@@ -234,7 +234,7 @@ def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
         return None
     decided = decide_comparison(scalar.op, *exprs)
     if decided is not None:
-        return Term("true" if decided else "false", 0)
+        return CppTerm("true" if decided else "false", 0)
     if not all(map(_fits, exprs)):
         return None
     terms = [scope.index(expr) for expr in exprs]
@@ -253,7 +253,7 @@ def _fits(expr: Expr) -> bool:
     return low is not None and high is not None and low > -(2**31) and high < 2**31
 
 
-def _cast(scope: Scope, scalar: Cast, guard: Guard | None) -> Term:
+def _cast(scope: CppScope, scalar: Cast, guard: BoundsCheck | None) -> CppTerm:
     operand = scope.emit(scalar.operand, guard)
     text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
     if scalar.operand.dtype.is_floating_point and scalar.dtype in _FOLDED_WITH_FLOATS:
@@ -266,7 +266,7 @@ def _cast(scope: Scope, scalar: Cast, guard: Guard | None) -> Term:
 _FOLDED_WITH_FLOATS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 
 
-def _guarded(scope: Scope, scalar: Guarded, guard: Guard | None) -> Term:
+def _guarded(scope: CppScope, scalar: Guarded, guard: BoundsCheck | None) -> CppTerm:
     condition = scope.emit(scalar.condition, guard)
     if condition.text in ("true", "false"):
         return scope.emit(scalar.value if condition.text == "true" else scalar.other, guard)
@@ -280,15 +280,15 @@ def _guarded(scope: Scope, scalar: Guarded, guard: Guard | None) -> Term:
     return scope.assign(text, scalar.dtype, level)
 
 
-def _both(scope: Scope, guard: Guard | None, condition: Term) -> Guard:
+def _both(scope: CppScope, guard: BoundsCheck | None, condition: CppTerm) -> BoundsCheck:
     if guard is None:
-        return Guard(condition.text, condition.level)
+        return BoundsCheck(condition.text, condition.level)
     level = max(guard.level, condition.level)
     both = scope.assign(f"(bool)({guard.text} & {condition.text})", torch.bool, level)
-    return Guard(both.text, both.level)
+    return BoundsCheck(both.text, both.level)
 
 
-def _in_range(scope: Scope, scalar: InRange, guard: Guard | None) -> Term:
+def _in_range(scope: CppScope, scalar: InRange, guard: BoundsCheck | None) -> CppTerm:
     operand = scope.emit(scalar.operand, guard)
     size = scope.index(as_expr(scalar.size)).text
     level = operand.level if guard is None else max(operand.level, guard.level)
@@ -301,11 +301,11 @@ def _in_range(scope: Scope, scalar: InRange, guard: Guard | None) -> Term:
     return scope.assign(f"{inside.text} ? {operand.text} : 0", torch.int64, level)
 
 
-def _reduce(scope: Scope, scalar: Reduce, guard: Guard | None) -> Term:
+def _reduce(scope: CppScope, scalar: Reduce, guard: BoundsCheck | None) -> CppTerm:
     raise TypeError("a reduction reached the generator inside an expression")
 
 
-_EMITTERS: dict[type, Callable[..., Term]] = {
+_EMITTERS: dict[type, Callable[..., CppTerm]] = {
     Literal: _literal,
     Index: _index,
     Load: _load,

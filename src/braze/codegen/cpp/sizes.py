@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 
 from braze.frozen import frozen
-from braze.ir.schedule import Kernel, Store
+from braze.ir.kernels.schedule import Kernel, Store
 
 _LEAST_LENGTH = 256  # of a loop: a shorter one is worth unrolling or an exact epilogue
 

@@ -19,9 +19,9 @@ from braze.codegen.cpp.nest import kernel_text
 from braze.codegen.cpp.operators import SPECIAL_CALLS
 from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.codegen.segments import size_symbols
-from braze.ir.kernel import KernelSources, Segment, SourceUnit
-from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule, kernel_runs, scatters
+from braze.ir.kernels.kernel import KernelSources, Segment, SourceUnit
+from braze.ir.kernels.loops import Buffer
+from braze.ir.kernels.schedule import Kernel, Schedule, kernel_runs, scatters
 from braze.options import Options
 from braze.shapes.expr import Symbol
 

@@ -14,7 +14,7 @@ from braze.codegen.triton.product import product_tilings
 from braze.codegen.triton.prologue import may_pay
 from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
 from braze.ir.device_model import DeviceModel
-from braze.ir.schedule import Kernel, scatters
+from braze.ir.kernels.schedule import Kernel, scatters
 
 _FACTORS = (0.5, 2.0)
 _LARGEST_BLOCK = 65536  # points of a program

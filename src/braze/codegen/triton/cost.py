@@ -10,9 +10,9 @@ import math
 
 from braze.frozen import frozen
 from braze.ir.device_model import DeviceModel
-from braze.ir.loops import Load
-from braze.ir.scalars import loads
-from braze.ir.schedule import Accumulate, Kernel, Spread, Store, offset, scalar_of
+from braze.ir.kernels.loops import Load
+from braze.ir.kernels.scalars import loads
+from braze.ir.kernels.schedule import Accumulate, Kernel, Spread, Store, offset, scalar_of
 from braze.ir.types import Size
 from braze.shapes.expr import as_expr, constant_value, symbols
 

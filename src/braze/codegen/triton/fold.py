@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from braze.codegen.triton.operators import HALVES, TYPES, cast_text, number_text
-from braze.codegen.triton.scope import Dimensions, Scope, Term
-from braze.ir.scalars import cast
-from braze.ir.schedule import Accumulate
+from braze.codegen.triton.scope import Dimensions, TritonScope, TritonTerm
+from braze.ir.kernels.scalars import cast
+from braze.ir.kernels.schedule import Accumulate
 from braze.shapes.expr import as_expr
 
 _LAST = 2**31 - 1  # behind every position, where indices have 32 bits
@@ -21,13 +21,13 @@ _LAST_WIDE = 2**63 - 1
 
 
 @dataclass(slots=True)
-class Fold:
+class TritonFold:
     """One reduction of a pass; `axis` is that of the reduced dimension, `rows` the dimensions of
     its result. back: the row is walked from its end."""
 
     statement: Accumulate
     name: str
-    scope: Scope
+    scope: TritonScope
     axis: int
     rows: Dimensions
     everything: Dimensions
@@ -41,7 +41,7 @@ class Fold:
             return {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(kind, kind)
         return kind
 
-    def held(self) -> Term:
+    def held(self) -> TritonTerm:
         """The result over a held row."""
         values = self._values()
         return self._searched(*values) if self._is_search else self._finished(*values)
@@ -68,11 +68,11 @@ class Fold:
             text = f"{lanes[0]} = {self._combined(lanes[0], values[0])}"
         self.scope.lines[1].append(text)
 
-    def finish(self) -> Term:
+    def finish(self) -> TritonTerm:
         """The result, behind the loop."""
         return self._finished(*self._lanes)
 
-    def joined(self, parts: str) -> Term:
+    def joined(self, parts: str) -> TritonTerm:
         """The result, from those of the parts of a row; their sum in float64, as that of partial
         sums is."""
         if self.kind != "sum" or self._value_dtype != torch.float32:
@@ -167,7 +167,7 @@ class Fold:
         floats = self._value_dtype.is_floating_point
         return f"bz_{name}" if floats or name == "product" else f"tl.{name}"
 
-    def _finished(self, *values: str) -> Term:
+    def _finished(self, *values: str) -> TritonTerm:
         scope, dtype = self.scope, self._value_dtype
         if self._is_search:
             text = f"tl.reduce(({values[0]}, {values[1]}), {self.axis}, bz_{self.kind})[1]"
@@ -185,7 +185,7 @@ class Fold:
             text = cast_text(text, torch.int32, dtype)
         return scope.assign(text, self.rows)
 
-    def _searched(self, value: str, place: str) -> Term:
+    def _searched(self, value: str, place: str) -> TritonTerm:
         """The first position of a held row's extreme: NaN where there is any."""
         scope, kind = self.scope, "maximum" if self.kind == "argmax" else "minimum"
         floats = self._value_dtype.is_floating_point

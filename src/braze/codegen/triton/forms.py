@@ -9,9 +9,9 @@ from typing import TypeAlias
 import torch
 
 from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS
-from braze.ir.loops import Apply, Buffer, Cast, Load, Scalar
-from braze.ir.scalars import children, loads, walk
-from braze.ir.schedule import Accumulate, Computed, Kernel, Store, scalar_of
+from braze.ir.kernels.loops import Apply, Buffer, Cast, Load, Scalar
+from braze.ir.kernels.scalars import children, loads, walk
+from braze.ir.kernels.schedule import Accumulate, ComputedMatrix, Kernel, Store, scalar_of
 
 # Behind these a hair less than a whole number, or than another value, is something else.
 _STEPS = frozenset("trunc floor ceil round truncdiv floordiv mod fmod eq ne lt le gt ge".split())
@@ -32,7 +32,7 @@ def forms_of_kernel(kernel: Kernel, numerics: str) -> Mapping[str, str]:
     return _forms(stored, read, [(s, scalar_of(s)) for s in statements], numerics)
 
 
-def forms_of_computed(computed: Computed, numerics: str) -> Mapping[str, str]:
+def forms_of_computed(computed: ComputedMatrix, numerics: str) -> Mapping[str, str]:
     """The same, for what is computed where it is multiplied."""
     read = {load.buffer.dtype for load in loads(computed.value)}
     return _forms({computed.value.dtype}, read, [(None, computed.value)], numerics)

@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from braze.codegen.triton.fold import Fold
+from braze.codegen.triton.fold import TritonFold
 from braze.codegen.triton.forms import forms_of_kernel
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.online import Pair, PairFold, Pass, plan_passes
 from braze.codegen.triton.operators import TYPES
 from braze.codegen.triton.product import block_lines, product_lines
-from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
+from braze.codegen.triton.scope import NUMBER, Dimensions, TritonScope, TritonTerm
 from braze.codegen.triton.spread import Meetings
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
-from braze.ir.loops import Buffer, Scatter
-from braze.ir.scalars import loads
-from braze.ir.schedule import Kernel, Product, Store, scalar_of
+from braze.ir.kernels.loops import Buffer, Scatter
+from braze.ir.kernels.scalars import loads
+from braze.ir.kernels.schedule import Kernel, Product, Store, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _LONG_WALK = 8  # blocks
@@ -48,10 +48,10 @@ def function_body(
 ) -> Body:
     """The function's lines, without its head; `numbers` are the buffers that come as values."""
     pointers = {buffer: f"p{number}" for number, buffer in enumerate(kernel.memory)}
-    scope = Scope(tiling, pointers, sizes, forms_of_kernel(kernel, numerics))
+    scope = TritonScope(tiling, pointers, sizes, forms_of_kernel(kernel, numerics))
     scope.multiplies = numerics != "eager"
-    scope.local.update({buffer: Term(pointers[buffer], NUMBER) for buffer in numbers})
-    writer = _Writer(kernel, tiling, scope, numerics)
+    scope.local.update({buffer: TritonTerm(pointers[buffer], NUMBER) for buffer in numbers})
+    writer = _FunctionWriter(kernel, tiling, scope, numerics)
     return Body(tuple(writer.text()), scope.checked)
 
 
@@ -65,10 +65,10 @@ def programs(tiling: Tiling) -> Expr:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _FunctionWriter:
     kernel: Kernel
     tiling: Tiling
-    scope: Scope
+    scope: TritonScope
     numerics: str
     lines: list[str] = field(default_factory=list)
     written: set[Buffer] = field(default_factory=set)
@@ -91,7 +91,7 @@ class _Writer:
         for dimension in self.tiling.dimensions:
             self._index(dimension, f"{dimension.name}_block", self.lines)
         self.lines += product_lines(product, self.tiling, self.scope, self.numerics)
-        self.scope.local[product.target] = Term("acc", frozenset("yx"))
+        self.scope.local[product.target] = TritonTerm("acc", frozenset("yx"))
         for statement in self.kernel.phases[0].body:
             assert isinstance(statement, Store)
             self._store(statement)
@@ -236,13 +236,13 @@ class _Writer:
             self.written.clear()
 
     def _pass(self, number: int, part: Pass, walked: bool) -> None:
-        folds: list[Fold] = []
+        folds: list[TritonFold] = []
         back = number % 2 == 1
         for statement in part.body:
             if isinstance(statement, Store):
                 self._store(statement)
                 continue
-            fold = Fold(statement, f"a{number}_{len(folds)}", self.scope, *self._axes(), back)
+            fold = TritonFold(statement, f"a{number}_{len(folds)}", self.scope, *self._axes(), back)
             folds.append(fold)
             if walked:
                 fold.start()
@@ -337,7 +337,7 @@ class _Writer:
             return
         self.scope.store(statement.target, statement.coordinates, self._value(statement), only)
 
-    def _value(self, statement: Store) -> Term:
+    def _value(self, statement: Store) -> TritonTerm:
         return self.scope.emit(statement.value)
 
     def _flush(self) -> None:

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import torch
 
 from braze.codegen.triton.cost import power_of_two
-from braze.codegen.triton.scope import Dimensions, Scope, Term
+from braze.codegen.triton.scope import Dimensions, TritonScope, TritonTerm
 from braze.frozen import frozen
-from braze.ir.loops import Apply, Buffer, Cast, Literal, Load, Scalar
-from braze.ir.schedule import Accumulate, Phase, Spread, row_points
+from braze.ir.kernels.loops import Apply, Buffer, Cast, Literal, Load, Scalar
+from braze.ir.kernels.schedule import Accumulate, Phase, Spread, row_points
 
 
 @frozen
@@ -56,7 +56,7 @@ class MomentsFold:
     """Of a part of a row, and of the row."""
 
     moments: Moments
-    scope: Scope
+    scope: TritonScope
     spread: Spread
     axis: int
     rows: Dimensions
@@ -69,7 +69,7 @@ class MomentsFold:
 
     neutral = ("0.0", "0.0", "0.0")
 
-    def held(self) -> tuple[Term, Term, Term]:
+    def held(self) -> tuple[TritonTerm, TritonTerm, TritonTerm]:
         """Of a part: its sum; without its mean, the sum of what is left, and of the squares."""
         scope, axis = self.scope, self.axis
         value = scope.broadcast(scope.emit(self.moments.value), self.everything)
@@ -78,9 +78,9 @@ class MomentsFold:
         gap = scope.assign(far, self.everything).text
         both = f"tl.reduce(({gap}, {gap} * {gap}), {axis}, bz_add_both)"
         name = scope.assign(both, self.rows).text
-        return total, Term(f"{name}[0]", self.rows), Term(f"{name}[1]", self.rows)
+        return total, TritonTerm(f"{name}[0]", self.rows), TritonTerm(f"{name}[1]", self.rows)
 
-    def joined(self, totals: str, rests: str, squares: str) -> tuple[Term, Term]:
+    def joined(self, totals: str, rests: str, squares: str) -> tuple[TritonTerm, TritonTerm]:
         """The sum and the squares of a row, from what its parts held."""
         scope, rows, size = self.scope, self.rows, self.moments.size
         share, points = self._share(self._lanes), self._chosen(self._lengths, self._lanes)

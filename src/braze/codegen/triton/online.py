@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 
 from braze.codegen.triton.moments import Moments, moments_of
-from braze.codegen.triton.scope import Dimensions, Scope, Term
+from braze.codegen.triton.scope import Dimensions, TritonScope, TritonTerm
 from braze.frozen import frozen
-from braze.ir.loops import Apply, Buffer, Cast, Load, Scalar
-from braze.ir.scalars import loads, walk
-from braze.ir.schedule import Accumulate, Phase, Store
+from braze.ir.kernels.loops import Apply, Buffer, Cast, Load, Scalar
+from braze.ir.kernels.scalars import loads, walk
+from braze.ir.kernels.schedule import Accumulate, Phase, Store
 
 _READ = 16  # bytes that a thread reads at once
 _LARGEST_VALUE = 64  # nodes of an expression that is compared with another
@@ -66,7 +66,7 @@ class PairFold:
 
     pair: Pair
     name: str
-    scope: Scope
+    scope: TritonScope
     axis: int
     rows: Dimensions
     everything: Dimensions
@@ -107,7 +107,7 @@ class PairFold:
         lines.append(f"{name}_s = {name}_s * {name}_k + {total.format(self._exp(gap))}")
         lines.append(f"{name}_m = {name}_n")
 
-    def held(self) -> tuple[Term, Term]:
+    def held(self) -> tuple[TritonTerm, TritonTerm]:
         """The maximum and the sum of a held part of a row; of nothing but -inf, -inf and 0."""
         scope = self.scope
         value = scope.broadcast(scope.emit(self.pair.value), self.everything)
@@ -118,14 +118,14 @@ class PairFold:
         gap = f"{value} - bz_shift({top.text})"
         return top, scope.assign(f"tl.sum({self._exp(gap)}, {self.axis})", self.rows)
 
-    def joined(self, tops: str, totals: str) -> tuple[Term, Term]:
+    def joined(self, tops: str, totals: str) -> tuple[TritonTerm, TritonTerm]:
         """Of a row, from those of its parts."""
         scope = self.scope
         top = scope.assign(f"tl.reduce({tops}, 0, bz_maximum)", self.rows)
         scaled = f"{totals} * {self._exp(f'{tops} - bz_shift({top.text})')}"
         return top, self._total(top, f"tl.sum({scaled}, 0)")
 
-    def finish(self) -> tuple[Term, Term]:
+    def finish(self) -> tuple[TritonTerm, TritonTerm]:
         """The maximum and the sum, behind the loop. Nothing but -inf has no sum, as in eager."""
         scope, name = self.scope, self.name
         top = scope.assign(self._kept(f"tl.reduce({name}_m, {self.axis}, bz_maximum)"), self.rows)
@@ -135,7 +135,7 @@ class PairFold:
 
     # --- private -----------------------------------------------------------------------------
 
-    def _total(self, top: Term, text: str) -> Term:
+    def _total(self, top: TritonTerm, text: str) -> TritonTerm:
         whole = f"tl.where({top.text} == float('-inf'), float('nan'), {text})"
         total = self.scope.assign(whole, self.rows)
         self.scope.totals.add(total.text)

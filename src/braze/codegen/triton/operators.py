@@ -12,8 +12,8 @@ import math
 
 import torch
 
-from braze.compat.float8 import saturates_e4m3
-from braze.ir.loops import Literal
+from braze.compat.torch.float8 import saturates_e4m3
+from braze.ir.kernels.loops import Literal
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from braze.codegen.triton.tiling import Tiling
 from braze.frozen import frozen
-from braze.ir.loops import Load
-from braze.ir.schedule import offset
+from braze.ir.kernels.loops import Load
+from braze.ir.kernels.schedule import offset
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
 _LEAST_BLOCK = 64

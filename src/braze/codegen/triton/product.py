@@ -22,11 +22,11 @@ import torch
 
 from braze.codegen.triton.block_shapes import likely_shapes
 from braze.codegen.triton.prologue import prologue_of
-from braze.codegen.triton.scope import Scope
+from braze.codegen.triton.scope import TritonScope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.device_model import DeviceModel
-from braze.ir.loops import BufferView
-from braze.ir.schedule import Kernel, Product
+from braze.ir.kernels.loops import BufferView
+from braze.ir.kernels.schedule import Kernel, Product
 from braze.shapes.expr import as_expr, constant_value
 
 _GROUP = 8  # blocks of rows whose columns are read one after another
@@ -117,7 +117,7 @@ def block_lines(tiling: Tiling) -> list[str]:
     ]
 
 
-def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str) -> list[str]:
+def product_lines(product: Product, tiling: Tiling, scope: TritonScope, numerics: str) -> list[str]:
     """The lines that compute `acc`; scope: of the function, before anything is computed in it."""
     y, x = tiling.dimensions[-2:]
     summed, inner = _number(product.first.shape[-1]), tiling.inner
@@ -183,7 +183,7 @@ def _shapes(rows: int, columns: int, itemsize: int) -> list[tuple[int, int, int,
 
 
 def _blocks_of(
-    product: Product, tiling: Tiling, scope: Scope, numerics: str
+    product: Product, tiling: Tiling, scope: TritonScope, numerics: str
 ) -> tuple[list[str], list[str], list[str]]:
     """Lines before the loop, those in it that make `rows` and `columns`, and its last ones."""
     y, x = tiling.dimensions[-2:]

@@ -21,13 +21,13 @@ from dataclasses import replace
 
 from braze.codegen.triton.forms import forms_of_computed
 from braze.codegen.triton.operators import TYPES
-from braze.codegen.triton.scope import Scope
+from braze.codegen.triton.scope import TritonScope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
 from braze.ir.device_model import DeviceModel
-from braze.ir.loops import Apply, Buffer, Cast, Index, Scalar
-from braze.ir.scalars import loads, substitute_symbols, walk
-from braze.ir.schedule import HEAVY_OPERATORS, Computed, Kernel
+from braze.ir.kernels.loops import Apply, Buffer, Cast, Index, Scalar
+from braze.ir.kernels.scalars import loads, substitute_symbols, walk
+from braze.ir.kernels.schedule import HEAVY_OPERATORS, ComputedMatrix, Kernel
 from braze.shapes.expr import Expr, Symbol, as_expr, as_expr_of, constant_value, symbols
 
 
@@ -41,11 +41,11 @@ class Prologue:
 
 
 def prologue_of(
-    computed: Computed,
+    computed: ComputedMatrix,
     side: Dimension,
     k_first: bool,
     tiling: Tiling,
-    outer: Scope,
+    outer: TritonScope,
     numerics: str,
 ) -> Prologue:
     """The block of a product's matrix. side: the product's rows, of the first, or its columns, of
@@ -60,7 +60,7 @@ def prologue_of(
     batches = (Dimension("z", tuple(batch), 0),) if batch else ()
     shape = (along, across) if k_first else (across, along)
     inside = replace(tiling, dimensions=(*batches, *shape))
-    scope = Scope(inside, outer.pointers, outer.sizes, forms_of_computed(computed, numerics))
+    scope = TritonScope(inside, outer.pointers, outer.sizes, forms_of_computed(computed, numerics))
     scope.local.update(outer.local)
     scope.prefix = "w" if is_second else "u"
     axes = ("[:, None]", "[None, :]")
@@ -102,7 +102,7 @@ _HIDDEN = 2.0
 _HEAVY = 8  # operations of one that is computed by several
 
 
-def _block(value: Scalar, is_gathered: bool, scope: Scope) -> str:
+def _block(value: Scalar, is_gathered: bool, scope: TritonScope) -> str:
     """The text of a block's elements, zeros behind the last k. What is gathered is read with them,
     so that it may go where it is multiplied as it comes."""
     (along,) = [d for d in scope.tiling.dimensions if d.name == "k"]
@@ -123,7 +123,7 @@ def _is_divided(value: Scalar, depth: Symbol) -> bool:
     return any(type(a) is not Symbol and depth in symbols(as_expr_of(a)) for a in atoms)
 
 
-def _in_blocks(value: Scalar, depth: Symbol, along: Dimension, scope: Scope) -> Scalar:
+def _in_blocks(value: Scalar, depth: Symbol, along: Dimension, scope: TritonScope) -> Scalar:
     """The same by the number of a block and the place in it: where blocks lie within a window's
     element, that is known of the block, and neighbours are seen to be neighbours."""
     inner, summed = along.block, _number(along.size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from braze.ir.schedule import Loop
+from braze.ir.kernels.schedule import Loop
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
 
 # The index of a run of loops: how many points are inside of it, and how many the run has itself

@@ -25,7 +25,7 @@ from braze.codegen.triton.pairs import PairLoad, pair_load
 from braze.codegen.triton.runs import regrouped
 from braze.codegen.triton.tiling import Tiling
 from braze.frozen import frozen
-from braze.ir.loops import (
+from braze.ir.kernels.loops import (
     Apply,
     Buffer,
     Cast,
@@ -38,7 +38,7 @@ from braze.ir.loops import (
     Scalar,
     Scatter,
 )
-from braze.ir.schedule import offset
+from braze.ir.kernels.schedule import offset
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 
 Dimensions = frozenset[str]
@@ -46,7 +46,7 @@ NUMBER: Dimensions = frozenset()
 
 
 @frozen
-class Term:
+class TritonTerm:
     """A name or a constant, and the blocked dimensions that it varies along."""
 
     text: str
@@ -54,7 +54,7 @@ class Term:
 
 
 @dataclass(slots=True)
-class Scope:
+class TritonScope:
     """forms: of operators on floats, instead of the usual ones.
     pointers: names of the pointers of buffers; local: values of the row by their buffer;
     sizes: names of size symbols. lines: those of the function, then those of the loop. reads_on:
@@ -69,10 +69,10 @@ class Scope:
     pointers: Mapping[Buffer, str]
     sizes: Mapping[Symbol, str]
     forms: Mapping[str, str] = field(default_factory=dict)
-    local: dict[Buffer, Term] = field(default_factory=dict)
+    local: dict[Buffer, TritonTerm] = field(default_factory=dict)
     lines: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
-    known: dict[str, Term] = field(default_factory=dict)
-    stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
+    known: dict[str, TritonTerm] = field(default_factory=dict)
+    stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], TritonTerm] = field(default_factory=dict)
     checked: bool = False
     reads_on: bool | None = None
     totals: set[str] = field(default_factory=set)
@@ -82,7 +82,7 @@ class Scope:
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
-    _memo: dict[tuple[int, str], Term] = field(default_factory=dict)
+    _memo: dict[tuple[int, str], TritonTerm] = field(default_factory=dict)
     _kept: list[Scalar] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Scope:
             if dimension.walked:
                 self.walked = along
 
-    def emit(self, scalar: Scalar, guard: Term | None = None) -> Term:
+    def emit(self, scalar: Scalar, guard: TritonTerm | None = None) -> TritonTerm:
         """The term that holds the scalar's value; loads are masked by `guard`, too."""
         key = (id(scalar), guard.text if guard else "")
         found = self._memo.get(key)
@@ -102,7 +102,7 @@ class Scope:
             self._kept.append(scalar)
         return found
 
-    def emit_filled(self, scalar: Scalar, fill: str) -> Term | None:
+    def emit_filled(self, scalar: Scalar, fill: str) -> TritonTerm | None:
         """The value of something that is only read (and widened), `fill` where there is no point;
         None where it is more."""
         load = scalar.operand if isinstance(scalar, Cast) else scalar
@@ -116,7 +116,7 @@ class Scope:
         text = cast_text(term.text, load.dtype, scalar.dtype)
         return term if text == term.text else self.assign(text, term.along)
 
-    def emit_gathered(self, scalar: Scalar) -> Term | None:
+    def emit_gathered(self, scalar: Scalar) -> TritonTerm | None:
         """The value of an element of memory, or zero where a condition does not hold, or where
         there is no point; None where it is more."""
         guard = None
@@ -128,11 +128,11 @@ class Scope:
             return None
         return _load(self, scalar, guard, ", other=0.0")
 
-    def assign(self, text: str, along: Dimensions) -> Term:
+    def assign(self, text: str, along: Dimensions) -> TritonTerm:
         """A name for the text's value, made once."""
         found = self.known.get(text)
         if found is None:
-            found = self.known[text] = Term(f"{self.prefix}{self._made}", along)
+            found = self.known[text] = TritonTerm(f"{self.prefix}{self._made}", along)
             self._made += 1
             self.add(f"{found.text} = {text}", along)
         return found
@@ -141,7 +141,7 @@ class Scope:
         """A line, in the loop if it depends on what is walked."""
         self.lines[bool(along & self.walked)].append(line)
 
-    def index(self, expr: Expr) -> Term:
+    def index(self, expr: Expr) -> TritonTerm:
         """An index expression as text (not assigned)."""
         found = [self.along.get(symbol, NUMBER) for symbol in symbols(expr)]
         if len(self.tiling.dimensions) == 1 and found:
@@ -156,9 +156,9 @@ class Scope:
                 return Symbol(text if plain else self.assign(text, along).text, 0, None)
 
             expr = regrouped(expr, dimension.loops, name)
-        return Term(index_text(expr, self.sizes), NUMBER.union(*found))
+        return TritonTerm(index_text(expr, self.sizes), NUMBER.union(*found))
 
-    def place(self, expr: Expr) -> Term:
+    def place(self, expr: Expr) -> TritonTerm:
         """An offset, to stand behind a pointer and a plus sign. Where programs share rows that are
         one run of memory, what is the row's comes first: its sum with the pointer is in registers
         once, not once a read (68 a thread of a layer norm, now 62: a processor has room for four
@@ -173,9 +173,9 @@ class Scope:
         if not fixed or not moving:
             return self.index(expr)
         first, second = (self.index(Expr(tuple(terms))) for terms in (fixed, moving))
-        return Term(f"{first.text} + {second.text}", second.along)
+        return TritonTerm(f"{first.text} + {second.text}", second.along)
 
-    def _sum(self, expr: Expr) -> Term:
+    def _sum(self, expr: Expr) -> TritonTerm:
         """An offset by what changes in the loop and what does not, which is added up before it."""
         fixed = [term for term in expr.terms if not self._along(Expr((term,))) & self.walked]
         moving = [term for term in expr.terms if term not in fixed]
@@ -183,12 +183,12 @@ class Scope:
             return self.index(expr)
         first, second = (self.index(Expr(tuple(terms))) for terms in (fixed, moving))
         first = self.assign(first.text, first.along)
-        return Term(f"({first.text} + {second.text})", first.along | second.along)
+        return TritonTerm(f"({first.text} + {second.text})", first.along | second.along)
 
     def _along(self, expr: Expr) -> Dimensions:
         return NUMBER.union(*(self.along.get(symbol, NUMBER) for symbol in symbols(expr)))
 
-    def mask(self, along: Dimensions, guard: Term | None = None) -> str:
+    def mask(self, along: Dimensions, guard: TritonTerm | None = None) -> str:
         """The condition that points exist, of all dimensions given, and that the guard holds."""
         parts = [f"{d.name}m" for d in self.tiling.dimensions if d.name in along and not d.is_exact]
         return " & ".join([*parts, *([guard.text] if guard else [])])
@@ -198,7 +198,7 @@ class Scope:
         parts = [f"{d.name.upper()}B" if d.name in along else "1" for d in self.tiling.axes]
         return f"[{', '.join(parts)}]"
 
-    def broadcast(self, term: Term, along: Dimensions) -> str:
+    def broadcast(self, term: TritonTerm, along: Dimensions) -> str:
         """The term's text with axes for all dimensions given."""
         if term.along >= along:
             return term.text
@@ -221,7 +221,7 @@ class Scope:
             self.add(f"tl.store({given})", along)
 
     def store(
-        self, target: Buffer, coordinates: tuple[Expr, ...], value: Term, only: str = ""
+        self, target: Buffer, coordinates: tuple[Expr, ...], value: TritonTerm, only: str = ""
     ) -> None:
         """Write to memory, if the buffer is there; a later load at the same place is the value.
         only: of programs that have the same value, the condition that holds in one."""
@@ -261,18 +261,20 @@ class Scope:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _literal(scope: Scope, scalar: Literal, guard: Term | None) -> Term:
+def _literal(scope: TritonScope, scalar: Literal, guard: TritonTerm | None) -> TritonTerm:
     return scope.assign(literal_text(scalar), NUMBER)
 
 
-def _index(scope: Scope, scalar: Index, guard: Term | None) -> Term:
+def _index(scope: TritonScope, scalar: Index, guard: TritonTerm | None) -> TritonTerm:
     term = scope.index(scalar.expr)
     if not symbols(scalar.expr):
         return scope.assign(f"tl.full((), {term.text}, tl.int64)", NUMBER)
     return scope.assign(f"({term.text}).to(tl.int64)", term.along)
 
 
-def _load(scope: Scope, scalar: Load, guard: Term | None, other: str = "") -> Term:
+def _load(
+    scope: TritonScope, scalar: Load, guard: TritonTerm | None, other: str = ""
+) -> TritonTerm:
     stored = scope.stored.get((scalar.buffer, scalar.coordinates))
     if stored is not None:
         return stored
@@ -295,7 +297,7 @@ def _load(scope: Scope, scalar: Load, guard: Term | None, other: str = "") -> Te
     return scope.assign(f"tl.load({scope.pointers[scalar.buffer]} + {text}{tail})", along)
 
 
-def _half(scope: Scope, load: Load, pair: PairLoad) -> Term:
+def _half(scope: TritonScope, load: Load, pair: PairLoad) -> TritonTerm:
     """One of two neighbours for both points: they are read together, whatever the guard says."""
     place = scope.index(pair.place)
     mask = scope.mask(place.along)
@@ -305,7 +307,7 @@ def _half(scope: Scope, load: Load, pair: PairLoad) -> Term:
     return scope.assign(f"{name}({both.text})", place.along)
 
 
-def _is_based(scope: Scope, load: Load) -> bool:
+def _is_based(scope: TritonScope, load: Load) -> bool:
     """Whether the load runs along the row from where rows begin: what is read beside the row's
     ends, in the same 16 bytes, does no harm and is not used."""
     base = scope.tiling.base
@@ -315,7 +317,7 @@ def _is_based(scope: Scope, load: Load) -> bool:
     return offset(load.buffer, load.coordinates) - base == as_expr(reduced.loops[0][0])
 
 
-def _place(scope: Scope, load: Load, guard: Term | None) -> Term:
+def _place(scope: TritonScope, load: Load, guard: TritonTerm | None) -> TritonTerm:
     """The element's offset: index expressions summed symbolically, loaded indices added."""
     base = offset(load.buffer, load.coordinates)
     positions = [None if isinstance(c, Expr) else c for c in load.coordinates]
@@ -323,12 +325,12 @@ def _place(scope: Scope, load: Load, guard: Term | None) -> Term:
 
 
 def _looked_up(
-    scope: Scope,
+    scope: TritonScope,
     plain: Expr,
     positions: Sequence[Scalar | None],
     buffer: Buffer,
-    guard: Term | None,
-) -> Term:
+    guard: TritonTerm | None,
+) -> TritonTerm:
     """An offset to which computed coordinates are added, None for one that is in it."""
     parts: list[str] = []
     along = NUMBER
@@ -342,10 +344,10 @@ def _looked_up(
         along |= term.along
     base = scope.index(plain) if parts else scope.place(plain)
     text = " + ".join([base.text, *parts])
-    return Term(f"({text})" if parts else text, along | base.along)
+    return TritonTerm(f"({text})" if parts else text, along | base.along)
 
 
-def _apply(scope: Scope, scalar: Apply, guard: Term | None) -> Term:
+def _apply(scope: TritonScope, scalar: Apply, guard: TritonTerm | None) -> TritonTerm:
     small = _index_comparison(scope, scalar)
     if small is not None:
         return small
@@ -372,7 +374,7 @@ def _is_exp(scalar: Scalar) -> bool:
     return isinstance(scalar, Apply) and scalar.op == "exp" and scalar.dtype == torch.float32
 
 
-def _share(scope: Scope, part: Term, total: Term) -> Term:
+def _share(scope: TritonScope, part: TritonTerm, total: TritonTerm) -> TritonTerm:
     """part / total. The total is within range, so that a product with its reciprocal, mended by
     what is left of the division, is off by hardly more than the rounding of the quotient."""
     along = part.along | total.along
@@ -389,7 +391,7 @@ def _share(scope: Scope, part: Term, total: Term) -> Term:
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def _index_comparison(scope: Scope, scalar: Apply) -> Term | None:
+def _index_comparison(scope: TritonScope, scalar: Apply) -> TritonTerm | None:
     """Comparisons of index expressions, in the type of the kernel's indices."""
     if scalar.op not in _COMPARISONS:
         return None
@@ -414,13 +416,13 @@ def _as_index(scalar: Scalar) -> Expr | None:
     return None
 
 
-def _cast(scope: Scope, scalar: Cast, guard: Term | None) -> Term:
+def _cast(scope: TritonScope, scalar: Cast, guard: TritonTerm | None) -> TritonTerm:
     operand = scope.emit(scalar.operand, guard)
     text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
     return operand if text == operand.text else scope.assign(text, operand.along)
 
 
-def _guarded(scope: Scope, scalar: Guarded, guard: Term | None) -> Term:
+def _guarded(scope: TritonScope, scalar: Guarded, guard: TritonTerm | None) -> TritonTerm:
     condition = scope.emit(scalar.condition, guard)
     always = {scope.known.get(f"tl.full((), {b}, tl.int1)"): b for b in (True, False)}
     if condition in always:
@@ -432,13 +434,13 @@ def _guarded(scope: Scope, scalar: Guarded, guard: Term | None) -> Term:
     return scope.assign(text, condition.along | value.along | other.along)
 
 
-def _both(scope: Scope, guard: Term | None, condition: Term) -> Term:
+def _both(scope: TritonScope, guard: TritonTerm | None, condition: TritonTerm) -> TritonTerm:
     if guard is None:
         return condition
     return scope.assign(f"{guard.text} & {condition.text}", guard.along | condition.along)
 
 
-def _in_range(scope: Scope, scalar: InRange, guard: Term | None) -> Term:
+def _in_range(scope: TritonScope, scalar: InRange, guard: TritonTerm | None) -> TritonTerm:
     operand = scope.emit(scalar.operand, guard)
     size = scope.index(as_expr(scalar.size)).text
     along = operand.along if guard is None else operand.along | guard.along
@@ -452,11 +454,11 @@ def _in_range(scope: Scope, scalar: InRange, guard: Term | None) -> Term:
     return operand
 
 
-def _reduce(scope: Scope, scalar: Reduce, guard: Term | None) -> Term:
+def _reduce(scope: TritonScope, scalar: Reduce, guard: TritonTerm | None) -> TritonTerm:
     raise TypeError("a reduction reached the generator inside an expression")
 
 
-_EMITTERS: dict[type, Callable[..., Term]] = {
+_EMITTERS: dict[type, Callable[..., TritonTerm]] = {
     Literal: _literal,
     Index: _index,
     Load: _load,

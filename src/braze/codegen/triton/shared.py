@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from braze.frozen import frozen
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import Buffer
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.loops import Buffer
 from braze.shapes.expr import constant_value
 
 _LEAST_SHARING = 3  # functions
@@ -37,9 +37,9 @@ def share_functions(launches: Sequence[tuple[Launch, ...]]) -> list[tuple[Launch
     small: dict[DeviceFunction, bool] = {}
     for launch in (launch for step in launches for launch in step):
         small[launch.function] = small.get(launch.function, True) and _is_small(launch)
-    alike: dict[object, list[_Sized]] = {}
+    alike: dict[object, list[_PiecesOfBody]] = {}
     for function in (f for f, is_small in small.items() if is_small):
-        sized = _Sized.of(function)
+        sized = _PiecesOfBody.of(function)
         alike.setdefault(sized.key, []).append(sized)
     found: dict[DeviceFunction, _Shared] = {}
     for group in alike.values():
@@ -52,7 +52,7 @@ def share_functions(launches: Sequence[tuple[Launch, ...]]) -> list[tuple[Launch
 
 
 @frozen
-class _Sized:
+class _PiecesOfBody:
     """A function's body in pieces, and the sizes between them."""
 
     function: DeviceFunction
@@ -60,14 +60,14 @@ class _Sized:
     sizes: tuple[int, ...]
 
     @staticmethod
-    def of(function: DeviceFunction) -> _Sized:
+    def of(function: DeviceFunction) -> _PiecesOfBody:
         _, body = _parted(function)
         pieces, sizes, start = [], [], 0
         for found in _sizes_in(body):
             pieces.append(body[start : found.start()])
             sizes.append(int(found[0]))
             start = found.end()
-        return _Sized(function, (*pieces, body[start:]), tuple(sizes))
+        return _PiecesOfBody(function, (*pieces, body[start:]), tuple(sizes))
 
     @property
     def key(self) -> object:
@@ -109,7 +109,7 @@ def _sizes_in(body: str) -> Iterable[re.Match[str]]:
         start += len(line)
 
 
-def _shared(group: Sequence[_Sized]) -> dict[DeviceFunction, _Shared]:
+def _shared(group: Sequence[_PiecesOfBody]) -> dict[DeviceFunction, _Shared]:
     """Each function of the group -> the one for all, and its own sizes."""
     columns = list(zip(*(sized.sizes for sized in group), strict=True))
     varying = list(dict.fromkeys(c for c in columns if len(set(c)) > 1))

@@ -19,9 +19,9 @@ from braze.codegen.triton.shared import share_functions
 from braze.codegen.triton.tiling import Tiling
 from braze.codegen.triton.together import launch_together
 from braze.ir.device_model import DeviceModel
-from braze.ir.kernel import DeviceFunction, KernelSources, Launch
-from braze.ir.loops import Buffer, ExternCall
-from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
+from braze.ir.kernels.kernel import DeviceFunction, KernelSources, Launch
+from braze.ir.kernels.loops import Buffer, ExternCall
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Step
 from braze.options import Options
 from braze.shapes.expr import Symbol, bounds
 
@@ -38,7 +38,7 @@ def launches(
 ) -> list[tuple[Launch, ...]]:
     """The launches of each step, by the tilings given and the cost model's where none is."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
-    sources = _Sources(names, numerics)
+    sources = _TritonSources(names, numerics)
     each = [
         (sources.launch(step, tilings.get(step) or first_tiling(step, schedule.device)),)
         if isinstance(step, Kernel)
@@ -52,7 +52,7 @@ def alternatives(schedule: Schedule, options: Options) -> list[tuple[Launch, ...
     """The ways to launch each step, of which one is to be chosen; the cost model's comes first.
     () for calls of ATen."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
-    sources = _Sources(names, options.numerics)
+    sources = _TritonSources(names, options.numerics)
     return [
         tuple([sources.launch(step, tiling) for tiling in candidate_tilings(step, schedule.device)])
         if isinstance(step, Kernel)
@@ -65,7 +65,7 @@ def kernel_alternatives(
     kernel: Kernel, options: Options, device: DeviceModel
 ) -> tuple[Launch, ...]:
     """The ways to launch a kernel of known sizes by itself."""
-    sources = _Sources({}, options.numerics)
+    sources = _TritonSources({}, options.numerics)
     return tuple([sources.launch(kernel, tiling) for tiling in candidate_tilings(kernel, device)])
 
 
@@ -74,7 +74,7 @@ def ways_to_run(
 ) -> list[ExternCall | tuple[Launch, ...]]:
     """Of steps of known sizes, the calls, and the ways to launch each kernel: of one that
     multiplies all that may pay, of others the first."""
-    sources = _Sources({}, options.numerics)
+    sources = _TritonSources({}, options.numerics)
     found: list[ExternCall | tuple[Launch, ...]] = []
     for step in steps:
         if isinstance(step, ExternStep):
@@ -98,7 +98,7 @@ def _numbers(kernel: Kernel) -> frozenset[Buffer]:
 
 
 @dataclass(slots=True)
-class _Sources:
+class _TritonSources:
     """Names of size symbols; the functions made so far by what makes them different."""
 
     sizes: dict[Symbol, str]

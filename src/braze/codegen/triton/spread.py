@@ -17,7 +17,7 @@ all of whose programs began have nothing to wait for but programs that run, and 
 row of a launch waits for programs that are not started, and `parts` - 1 programs of it at most, 63;
 each program of another row that ends makes room for one. For nothing to end, programs that so wait
 would have to fill the device: no single launch can where there are as many multiprocessors as parts
-(`schedule/spread.py` sees to it); of 132 with room for one program each, the least that they
+(`cooperative_reduction.py` sees to it); of 132 with room for one program each, the least that they
 have, three launches of 64 parts at once could, or nine of 16, on streams of their own.
 
 What is known of a row is written by the program of its first part: it may replace what it is made
@@ -31,11 +31,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from braze.codegen.triton.cost import power_of_two
-from braze.codegen.triton.fold import Fold
+from braze.codegen.triton.fold import TritonFold
 from braze.codegen.triton.moments import Moments, MomentsFold
 from braze.codegen.triton.online import Pair, PairFold
-from braze.codegen.triton.scope import NUMBER, Dimensions, Scope
-from braze.ir.schedule import Spread
+from braze.codegen.triton.scope import NUMBER, Dimensions, TritonScope
+from braze.ir.kernels.schedule import Spread
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Meetings:
     """Of a kernel whose rows are shared. folded, met: how many folds and meetings came before."""
 
     spread: Spread
-    scope: Scope
+    scope: TritonScope
     folded: int = 0
     met: int = 0
 
@@ -56,7 +56,7 @@ class Meetings:
 
     def meet(
         self,
-        folds: Sequence[Fold],
+        folds: Sequence[TritonFold],
         planned: Sequence[Pair | Moments],
         axes: tuple[int, Dimensions, Dimensions],
     ) -> None:

@@ -24,9 +24,9 @@ from braze.codegen.triton.cost import (
 )
 from braze.frozen import frozen
 from braze.ir.device_model import DeviceModel
-from braze.ir.loops import Buffer, Scalar
-from braze.ir.scalars import loads, walk
-from braze.ir.schedule import Accumulate, Computed, Kernel, Loop, offset, scalar_of
+from braze.ir.kernels.loops import Buffer, Scalar
+from braze.ir.kernels.scalars import loads, walk
+from braze.ir.kernels.schedule import Accumulate, ComputedMatrix, Kernel, Loop, offset, scalar_of
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
 _READ = 16  # bytes that a thread reads at once
@@ -188,7 +188,7 @@ def _extent(buffer: Buffer) -> int | None:
     return total
 
 
-def _computed(kernel: Kernel) -> list[Computed]:
+def _computed(kernel: Kernel) -> list[ComputedMatrix]:
     """Matrices that are computed where they are multiplied."""
     sides = kernel.product.computed if kernel.product is not None else ()
     return [computed for computed in sides if computed is not None]

@@ -22,9 +22,9 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import Buffer, bytes_of
-from braze.ir.schedule import Kernel, Schedule, Store, device_runs
+from braze.ir.kernels.kernel import DeviceFunction, Launch
+from braze.ir.kernels.loops import Buffer, bytes_of
+from braze.ir.kernels.schedule import Kernel, Schedule, Store, device_runs
 from braze.shapes.expr import constant_value
 
 _LEAST_TOGETHER = 3  # launches

@@ -1,0 +1,1 @@
+"""NumPy's arrays and functions, computed with tensors."""

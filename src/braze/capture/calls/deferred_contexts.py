@@ -1,0 +1,67 @@
+"""Context managers from outside whose effects no operator of the graph sees.
+
+A block that ends in the frame leaves nothing behind. One that a break cuts is entered behind the
+graph, and left by what runs the rest of the frame:
+
+    with manager:                          graph
+        y = x + 1             ->           manager.__enter__()
+        print(y)                           ... the rest of the frame, in the block
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.capture.calls.handler_registry import answers
+from braze.capture.frames.control_signals import BreakRequested
+from braze.compat.torch.dynamo_interop import LABELS
+
+_NONE = (None, None, None)  # what `__exit__` gets where nothing was raised
+
+
+def enter_late(interpreter: Any, enter: Any, manager: Any) -> None:
+    """Enter a manager behind the graph, unless its block ends first."""
+    interpreter.deferred_calls.append((enter, (manager,)))
+
+
+def leave_late(interpreter: Any, enter: Any, leave: Any, manager: Any) -> bool:
+    """Leave a manager, behind the graph where something is left of it. Whether it had been entered
+    in this frame."""
+    late, entered, left = (
+        interpreter.deferred_calls,
+        (enter, (manager,)),
+        (leave, (manager, *_NONE)),
+    )
+    is_open = late.count(entered) > late.count(left)
+    if is_open and late[-1] == entered:
+        late.pop()
+    else:
+        late.append(left)
+    return is_open
+
+
+def _enter_label(cls: type) -> Any:
+    enter = vars(cls)["__enter__"]
+
+    def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        (label,) = args
+        if interpreter.guard_context.source_of(label) is None:
+            raise BreakRequested("unsupported-function", f"{cls.__qualname__} made in the frame")
+        enter_late(interpreter, enter, label)
+        return label
+
+    return run
+
+
+def _leave_label(cls: type) -> Any:
+    enter, leave = vars(cls)["__enter__"], vars(cls)["__exit__"]
+
+    def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        leave_late(interpreter, enter, leave, args[0])
+
+    return run
+
+
+for _cls in LABELS:
+    answers(vars(_cls)["__enter__"])(_enter_label(_cls))
+    answers(vars(_cls)["__exit__"])(_leave_label(_cls))

@@ -1,0 +1,160 @@
+"""torch.func's transforms: Python code that C code would call."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, final
+
+import torch
+
+from braze.capture.calls.c_functions import Callback
+from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.torch_calls import traced
+from braze.capture.frames.control_signals import BreakRequested
+from braze.compat.torch.functorch import (
+    ENTER_FORWARD,
+    EXIT_FORWARD,
+    LEVEL_CALLS,
+    with_transformed,
+)
+from braze.ir.captured.source import ClosureSource
+
+_TRANSFORMS = (
+    torch.vmap,
+    torch.func.grad,
+    torch.func.grad_and_value,
+    torch.func.jacrev,
+    torch.func.jacfwd,
+    torch.func.hessian,
+)
+
+
+@final
+class Transformed:
+    """What a transform gave: called natively, it calls the program's function through capture.
+
+    made_by: the transform, its positional arguments and keywords; None for the pull-back of a vjp,
+    which holds a trace. made_at: the step of the outermost loop that made it.
+    """
+
+    def __init__(self, interpreter: Any, function: Any, made_by: Any) -> None:
+        self.function = function
+        self.made_by = made_by
+        self.made_at = interpreter.outer_step
+
+
+@final
+class Whole:
+    """A callable that the program takes into the graph as it is."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+
+def _transform(transform: Any) -> Any:
+    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        function, *rest = args
+        made = interpreter.native(transform, Callback(interpreter, function), *rest, **kwargs)
+        return Transformed(interpreter, made, (transform, args, kwargs))
+
+    return make
+
+
+for _function in _TRANSFORMS:
+    answers(_function)(_transform(_function))
+
+
+@answers(torch.func.vjp)
+def take_vjp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The outputs, and a function that pulls gradients back through them."""
+    function, *primals = args
+    arguments = (Callback(interpreter, function), *primals)
+    result, pull_back, *aux = run_transform(interpreter, torch.func.vjp, arguments, kwargs)
+    return (result, Transformed(interpreter, pull_back, None), *aux)
+
+
+@answers(torch.func.jvp)
+def take_jvp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    function, *rest = args
+    return run_transform(
+        interpreter, torch.func.jvp, (Callback(interpreter, function), *rest), kwargs
+    )
+
+
+@answers(torch.func.linearize)
+def take_linearization(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise BreakRequested("unseen-python", "torch.func.linearize, which traces by itself")
+
+
+@answers(*LEVEL_CALLS)
+def change_levels(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In a frame of torch.func's own. A level that capture enters would be open behind it."""
+    raise BreakRequested("unseen-python", "a level of torch.func's transforms")
+
+
+@final
+class ForwardLevel:
+    """A level of forward mode that the frame entered; `entered_at`: the outermost loop's step."""
+
+    def __init__(self, level: int, entered_at: int) -> None:
+        self.level = level
+        self.entered_at = entered_at
+
+    def __exit__(self, *exception: object) -> None:
+        EXIT_FORWARD(level=self.level)
+
+
+@answers(ENTER_FORWARD)
+def enter_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    level = interpreter.native(ENTER_FORWARD)
+    interpreter.entered.append(ForwardLevel(level, interpreter.outer_step))
+    return level
+
+
+@answers(EXIT_FORWARD)
+def exit_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    levels = [entered for entered in interpreter.entered if type(entered) is ForwardLevel]
+    if not levels:
+        raise BreakRequested("unseen-python", "a level of forward mode that began outside")
+    interpreter.native(EXIT_FORWARD, *args, **kwargs)
+    interpreter.entered.remove(levels[-1])
+
+
+def call_transformed(
+    interpreter: Any, transformed: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run a transformed function on fake tensors; inside, the program is interpreted as ever."""
+    return run_transform(interpreter, transformed.function, args, kwargs)
+
+
+def call_made_outside(
+    interpreter: Any,
+    function: types.FunctionType,
+    place: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A call of what a transform gave before the frame: the same transform of a callback."""
+    guard_context = interpreter.guard_context
+    base = guard_context.source_of_function(function)
+    held = [
+        guard_context.wrap_value(cell.cell_contents, ClosureSource(base, index))
+        for index, cell in enumerate(function.__closure__ or ())
+    ]
+    made = with_transformed(function, place, Callback(interpreter, held[place]))
+    return run_transform(interpreter, made, args, kwargs)
+
+
+def run_transform(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run code of torch.func on fake tensors."""
+    native = interpreter.side_effects.native
+    values = tuple([native(value) for value in args])
+    keywords = {name: native(value) for name, value in kwargs.items()}
+    interpreter.tracer.origin = interpreter.origin("torch.func")
+    interpreter.transforms += 1
+    try:
+        return traced(function, values, keywords)
+    finally:
+        interpreter.transforms -= 1

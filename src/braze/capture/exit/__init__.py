@@ -1,0 +1,1 @@
+"""The end of a captured frame: side effects and results, reconstructed behind the graph."""

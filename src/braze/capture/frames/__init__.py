@@ -1,0 +1,1 @@
+"""Interpreted frames: their instructions, their control flow, and generators."""

@@ -1,0 +1,109 @@
+"""Pooling whose window is a symbolic size: over a whole image it is a mean, or a maximum.
+
+    avg_pool2d(x, x.shape[2:])    x.mean((-2, -1), keepdim=True)
+
+PyTorch's pooling takes windows as numbers, which would compile the program for one size.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.torch_calls import leaf_call
+from braze.capture.state.guard_context import TENSORS
+from braze.shapes.symbolic import ProgramInt
+
+
+def _of_average(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: Any = False,
+    count_include_pad: Any = True,
+    divisor_override: Any = None,
+) -> Any: ...
+
+
+def _of_maximum(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: Any = False,
+    return_indices: Any = False,
+) -> Any: ...
+
+
+def _mean(interpreter: Any, image: Any, rank: int) -> Any:
+    dims = tuple(range(-rank, 0))
+    return leaf_call(interpreter, torch.mean, (image, dims, True), {})
+
+
+def _maximum(interpreter: Any, image: Any, rank: int) -> Any:
+    """Of equal values the first one gets the gradient, as in pooling: so not `amax`."""
+    ahead = image.shape[:-rank]
+    flat = leaf_call(interpreter, torch.flatten, (image, -rank), {})
+    values = leaf_call(interpreter, torch.max, (flat, -1), {})[0]
+    return leaf_call(interpreter, torch.reshape, (values, (*ahead, *([1] * rank))), {})
+
+
+_Pooling = Callable[[Any, Any, int], Any]
+# By function: its dimensions, its signature, and what it is of a whole image.
+_POOLINGS: dict[Any, tuple[int, Any, _Pooling]] = {
+    torch.avg_pool1d: (1, _of_average, _mean),
+    functional.avg_pool2d: (2, _of_average, _mean),
+    functional.avg_pool3d: (3, _of_average, _mean),
+    functional.max_pool1d: (1, _of_maximum, _maximum),
+    functional.max_pool2d: (2, _of_maximum, _maximum),
+    functional.max_pool3d: (3, _of_maximum, _maximum),
+}
+
+
+def _answer_for(function: Any, rank: int, signature: inspect.Signature, pooling: _Pooling) -> None:
+    @answers(function)
+    def pool(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return leaf_call(interpreter, function, args, kwargs)
+        given.apply_defaults()
+        if _is_of_whole_image(given.arguments, rank):
+            return pooling(interpreter, given.arguments["input"], rank)
+        return leaf_call(interpreter, function, args, kwargs)
+
+
+for _function, (_rank, _signature, _whole) in _POOLINGS.items():
+    _answer_for(_function, _rank, inspect.signature(_signature), _whole)
+
+
+def _is_of_whole_image(given: dict[str, Any], rank: int) -> bool:
+    """Whether a window is symbolic, and is all of the image."""
+    image, window = given["input"], _each(given["kernel_size"], rank)
+    if type(image) not in TENSORS or not rank < image.dim() <= rank + 2:
+        return False
+    if not any(type(size) is ProgramInt for size in window):
+        return False
+    plain = all(pad == 0 for pad in _each(given["padding"], rank))
+    plain = plain and all(step == 1 for step in _each(given.get("dilation", 1), rank))
+    if not plain or given.get("return_indices") or given.get("divisor_override") is not None:
+        return False
+    return all(map(_is_same, window, image.shape[-rank:]))
+
+
+def _each(value: Any, rank: int) -> tuple[Any, ...]:
+    """One value a dimension, as pooling reads its arguments."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values * rank if len(values) == 1 else values
+
+
+def _is_same(window: Any, size: Any) -> bool:
+    """Two symbols that are equal now are taken to stay so; a symbol is no number."""
+    return type(window) is type(size) and bool(window == size)

@@ -1,0 +1,1 @@
+"""Python's object protocols: attributes, items, iteration, operators, truth, text."""

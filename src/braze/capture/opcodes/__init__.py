@@ -1,0 +1,1 @@
+"""The instructions of CPython, on abstract values."""

@@ -1,0 +1,1 @@
+"""What a capture keeps of the program's objects: guards on reads, and writes as side effects."""

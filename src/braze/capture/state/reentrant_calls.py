@@ -1,0 +1,153 @@
+"""Special methods of the program that C code calls: the call is interpreted all the same.
+
+A dict asks its keys for `__hash__` and `__eq__`, `sorted` for `__lt__`, `zip` for `__next__`. While
+a frame is captured such a method's function has redirected code, which comes back to the
+interpreter: those of classes made in the frame for as long as it is captured, those of other
+classes while C code runs on their instances.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import types
+from collections.abc import Iterable
+from typing import Any, final
+
+from braze.capture.frames.control_signals import ProgramRaised
+from braze.capture.state.provenance import module_of_class
+from braze.capture.state.string_escape import handed_over
+from braze.compat.python.code_patching import redirected_code, set_code, target_of
+from braze.compat.python.packages import is_of_package
+
+# What C code calls only where a class is made or called, which capture does itself.
+_NOT_FROM_C = frozenset(
+    "__new__ __init__ __call__ __init_subclass__ __set_name__ __class_getitem__ __prepare__ "
+    "__getattribute__ __mro_entries__".split()
+)
+_OWN = ("braze", "torch")
+
+
+@final
+class ReentrantCall:
+    """The redirected calls of one function. In another thread, and when the capture is over, the
+    function does what it always did."""
+
+    def __init__(self, interpreter: Any, function: types.FunctionType) -> None:
+        self._interpreter = interpreter
+        self._function = function
+        self._thread, self._process = threading.get_ident(), os.getpid()
+        self.code = function.__code__
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        interpreter = self._interpreter
+        if (
+            interpreter.over
+            or threading.get_ident() != self._thread
+            or (
+                os.getpid() != self._process  # a child may give a new thread the same number
+            )
+        ):
+            return self._as_always()(*args, **kwargs)
+        try:
+            result = interpreter.call(self._function, *args, **kwargs)
+            return handed_over(interpreter.reader, result)
+        except ProgramRaised as raised:
+            problem = raised.exception
+        except BaseException as passing:
+            if self.code.co_name != "__del__":
+                raise
+            interpreter.missed = passing  # Python would print it and go on
+            return None
+        raise problem
+
+    def restore(self) -> None:
+        """Give the function its own code again."""
+        set_code(self._function, self.code)
+
+    def _as_always(self) -> types.FunctionType:
+        function = self._function
+        copy = types.FunctionType(
+            self.code,
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        return copy
+
+
+def code_of(function: types.FunctionType) -> types.CodeType:
+    """The program's own code of a function."""
+    code = function.__code__
+    target = target_of(code)
+    return target.code if isinstance(target, ReentrantCall) else code
+
+
+def special_functions(cls: type) -> list[types.FunctionType]:
+    """The Python functions behind the special methods of a class and its bases."""
+    found: list[types.FunctionType] = []
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE and not _is_own(base):
+            found += own_special_functions(base)
+    return found
+
+
+def _is_own(cls: type) -> bool:
+    return is_of_package(module_of_class(cls), *_OWN)
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def own_special_functions(cls: type) -> list[types.FunctionType]:
+    """Those that the class itself defines."""
+    found: list[types.FunctionType] = []
+    for name, value in type.__dict__["__dict__"].__get__(cls).items():
+        if (
+            type(name) is str
+            and name.startswith("__")
+            and name.endswith("__")
+            and name not in _NOT_FROM_C
+        ):
+            function = value.__func__ if type(value) is classmethod else value
+            if type(value) is property:  # `__bases__` and `__class__` of what passes for a class
+                function = value.fget
+            if type(function) is types.FunctionType:
+                found.append(function)
+    return found
+
+
+def redirect(
+    interpreter: Any, functions: Iterable[types.FunctionType], made: list[ReentrantCall]
+) -> None:
+    """Give functions redirected code, unless they have it; the new trampolines are added to
+    `made`, each before it serves, so that an interrupt leaves none behind."""
+    for function in functions:
+        if target_of(function.__code__) is None:
+            reentrant_call = ReentrantCall(interpreter, function)
+            made.append(reentrant_call)
+            set_code(function, redirected_code(reentrant_call.code, reentrant_call))
+
+
+def restore(reentrant_calls: Iterable[ReentrantCall]) -> None:
+    """Give functions their own code again."""
+    for reentrant_call in reentrant_calls:
+        reentrant_call.restore()
+
+
+def special_method_raising(error: BaseException) -> str | None:
+    """The name of the program's `__eq__` or `__hash__` that an exception was raised in; None where
+    it was raised elsewhere."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame.f_code.co_name not in ("__eq__", "__hash__"):
+        return None
+    module = trace.tb_frame.f_globals.get("__name__", "")
+    return None if is_of_package(module, *_OWN) else trace.tb_frame.f_code.co_qualname

@@ -1,0 +1,1 @@
+"""What capture answers for tensors: attributes, items, sizes, numbers read from data."""

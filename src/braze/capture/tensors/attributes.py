@@ -1,0 +1,229 @@
+"""Attributes of tensors: metadata from the fake tensor, the rest from the real tensor, guarded."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.torch_calls import ask_view, check_original, leaf_call, traced
+from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
+from braze.capture.state.guard_context import CONSTANTS
+from braze.capture.training.data_assignment import assign_data, data_of
+from braze.capture.training.zero_grad import note_dropped
+from braze.compat.torch.autograd_engine import refuses_changed_memory
+from braze.ir.captured.guard import ABSENT, GuardKind
+from braze.ir.captured.source import AttributeSource
+from braze.tracing.fake_tensor import TracedTensor
+from braze.tracing.fake_tensor_queries import QUESTIONS, Kept, unknown_names
+from braze.tracing.symbolic.speculative_copies import CopySeen, is_free
+
+# What a program gets at the attribute, where the fake tensor would refuse the call: the reason
+# names
+# the line that reads it.
+_ANSWERED = frozenset({"numpy"})  # by a handler of its own
+FORBIDDEN = (frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}) - _ANSWERED
+
+
+def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
+    """`tensor.name`."""
+    if name in _ANSWERED and name not in interpreter.guard_context.originals:
+        check_original(interpreter.guard_context, name)
+    if name in _ATTRIBUTES:
+        return interpreter.native(getattr, tensor, name)
+    if name in ("__class__", "__dict__"):
+        return _class_or_dict(interpreter, tensor, name)
+    real = interpreter.tracer.real_of(tensor)
+    if name == "grad":
+        return _gradient(interpreter, tensor, real)
+    cls = interpreter.guard_context.type_of(tensor)
+    if name == "grad_fn" and interpreter.native(getattr, tensor, "is_leaf"):  # may raise
+        return None
+    if name in FORBIDDEN:
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
+    if name == "_version":
+        return _version(interpreter, tensor)
+    if name in ("output_nr", "retains_grad"):
+        return _of_history(interpreter, tensor, name)
+    if name == "_base" and _is_of_a_view(interpreter, tensor):
+        raise BreakRequested("unsupported-tensor", "Tensor._base of a view")
+    if name == "data" and _refuses_changes(interpreter, tensor):
+        raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
+    meta = interpreter.guard_context.lookup(cls, name)
+    if meta is ABSENT:
+        return _instance_attribute(interpreter, tensor, real, name)
+    if name not in _TENSOR_NAMES:
+        return _subclass_attribute(interpreter, tensor, real, cls, name)
+    if type(meta) in (types.MethodDescriptorType, types.FunctionType):
+        return types.MethodType(meta, tensor)
+    if type(meta) is types.GetSetDescriptorType:
+        if name == "data":
+            return data_of(interpreter, tensor, meta)
+        return leaf_call(interpreter, meta.__get__, (tensor,), {})
+    if issubclass(type(meta), property):
+        return leaf_call(interpreter, meta.fget, (tensor,), {})
+    if hasattr(type(meta), "__get__"):
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
+    return interpreter.guard_context.class_value(cls, name, meta)
+
+
+def _version(interpreter: Any, tensor: Any) -> Any:
+    """How often the memory was written to. Of an input that is another number at each call, which
+    the graph's own writes change before a result could be made of it."""
+    if interpreter.tracer.owner_of(tensor) is not None or tensor.place.given_at >= 0:
+        raise BreakRequested("unsupported-tensor", "Tensor._version of an input")
+    if is_free(tensor):
+        raise CopySeen
+    return interpreter.native(getattr, tensor, "_version")
+
+
+def _of_history(interpreter: Any, tensor: Any, name: str) -> Any:
+    """What autograd knows of a tensor that an operation made; nothing of a leaf."""
+    needs_gradients = interpreter.native(getattr, tensor, "requires_grad")
+    if needs_gradients and not interpreter.native(getattr, tensor, "is_leaf"):
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name} of what has a history")
+    return interpreter.native(getattr, tensor, name)
+
+
+def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
+    """Whether a tensor's memory is that of an input which is a view itself. Guarded."""
+    real = interpreter.tracer.owner_of(tensor)
+    if real is None:
+        return False
+    ask_view(tensor)
+    return bool(real._is_view())
+
+
+@answers(torch.Tensor._is_view)
+def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An input's fake tensor is none, whatever the input is."""
+    (tensor,) = args
+    if type(tensor) is TracedTensor and interpreter.tracer.real_of(tensor) is not None:
+        return _is_of_a_view(interpreter, tensor)
+    return leaf_call(interpreter, torch.Tensor._is_view, args, kwargs)
+
+
+@answers(torch.Tensor.__hash__)
+def hash_of_tensor(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A fake tensor has another address than its tensor."""
+    return interpreter.call(hash, *args)
+
+
+_TENSOR_NAMES = frozenset(dir(torch.Tensor))
+_ATTRIBUTES = frozenset(
+    {
+        name
+        for name, kept in QUESTIONS.items()
+        if kept is Kept.METADATA and not callable(getattr(torch.Tensor, name, len))
+    }
+)
+
+
+# Without a look at what the class has under the name.
+_ANSWERED = _ATTRIBUTES | {"grad", "grad_fn", "_version", "output_nr", "retains_grad", "_base"}
+
+
+def _refuses_changes(interpreter: Any, tensor: Any) -> bool:
+    """A write through `x.data` is none to `x` for autograd, one through `x.detach()` is. In a graph
+    they are the same, so they are told apart where `x` is a view that cannot be used any more after
+    such a write."""
+    real = interpreter.tracer.owner_of(tensor)
+    if real is None or not real.requires_grad:
+        return False
+    ask_view(tensor)
+    return refuses_changed_memory(real)
+
+
+def _subclass_attribute(interpreter: Any, tensor: Any, real: Any, cls: type, name: str) -> Any:
+    """What a subclass of Tensor defines beside what every tensor has."""
+    meta = interpreter.guard_context.lookup(cls, name)
+    kind = type(meta)
+    if kind is property:
+        interpreter.guard_context.source_of_function(meta)
+        return interpreter.call(meta.fget, tensor)
+    if real is not None and name in getattr(real, "__dict__", {}):
+        return _instance_attribute(interpreter, tensor, real, name)
+    if kind is types.FunctionType:
+        interpreter.guard_context.source_of_function(meta)
+        return types.MethodType(meta, tensor)
+    if kind in CONSTANTS:
+        return meta
+    if kind is classmethod or kind is staticmethod:
+        interpreter.guard_context.source_of_function(meta.__func__)
+        return meta.__func__ if kind is staticmethod else types.MethodType(meta.__func__, cls)
+    raise BreakRequested("unsupported-attribute", f"{cls.__qualname__}.{name}")
+
+
+def _class_or_dict(interpreter: Any, tensor: Any, name: str) -> Any:
+    if name == "__class__":
+        return interpreter.guard_context.type_of(tensor)
+    raise BreakRequested("unsupported-tensor", "Tensor.__dict__")
+
+
+def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
+    guard_context = interpreter.guard_context
+    if real is None:
+        if id(tensor) in interpreter.retaining:
+            return traced(torch.Tensor.grad.__get__, (tensor,), {})  # type: ignore[union-attr]
+        return interpreter.new_gradients.get(id(tensor))
+    written = interpreter.side_effects.slots.get((id(tensor), "grad"))
+    if written is not None:
+        return written[1]
+    key = (id(tensor), "grad")
+    if key not in guard_context.reads:
+        source = AttributeSource(guard_context.known[id(tensor)][1], "grad")
+        guard_context.reads[key] = guard_context.wrap_value(real.grad, source)
+    return guard_context.reads[key]
+
+
+def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> Any:
+    """What a program hung on a tensor itself (`param.no_decay = True`)."""
+    guard_context = interpreter.guard_context
+    if real is not None:
+        source = guard_context.known[id(tensor)][1]
+        key = (id(tensor), name)
+        if key in guard_context.reads:
+            return guard_context.reads[key]
+        space = real.__dict__
+        if name in space:
+            guard_context.reads[key] = guard_context.wrap_value(
+                space[name], AttributeSource(source, name)
+            )
+            return guard_context.reads[key]
+        guard_context.guard(source, GuardKind.HAS_ATTRIBUTE, (name, False))
+    cls = guard_context.type_of(tensor)
+    raise ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+
+
+def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
+    """`tensor.name = value`: `grad` and `data` of an input are kept back; else it breaks."""
+    if name == "requires_grad":
+        interpreter.call(torch.Tensor.requires_grad_, tensor, value)
+        return
+    if name == "data":
+        if type(value) is TracedTensor and _refuses_changes(interpreter, value):
+            raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
+        assign_data(interpreter, tensor, value)
+        return
+    if name == "grad" and id(tensor) in interpreter.guard_context.new_leaves:
+        _check_gradient(tensor, value)
+        interpreter.new_gradients[id(tensor)] = value
+        return
+    if name == "grad" and interpreter.guard_context.source_of(tensor) is not None:
+        _check_gradient(tensor, value)
+        note_dropped(interpreter, tensor, value)
+        interpreter.side_effects.slots[(id(tensor), "grad")] = (tensor, value)
+        return
+    raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")
+
+
+def _check_gradient(tensor: Any, value: Any) -> None:
+    """Raise what eager raises for a gradient of another size or type: it is assigned behind the
+    graph, which would have written to others by then."""
+    if value is None:
+        return
+    slot: Any = torch.Tensor.grad
+    traced(slot.__set__, (tensor, value), {})
+    slot.__set__(tensor, None)

@@ -1,0 +1,1 @@
+"""Gradients, optimizers, hooks and modules in captured frames."""

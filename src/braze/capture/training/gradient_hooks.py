@@ -1,0 +1,83 @@
+"""Hooks on the gradients of tensors, and what needs a real autograd history.
+
+    hidden.register_hook(f)     of a tensor that the frame computed: autograd's engine, which runs
+                                on the fake tensors, has the hook interpreted when it comes to it
+
+Such a hook serves backwards in the frame. Where the tensor's history goes on after it, the graph
+breaks, and it is done for real. Hooks of tensors from outside are in `tensor_hooks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.capture.calls.c_functions import Callback
+from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.torch_calls import leaf_call, unnoted_call
+from braze.capture.frames.control_signals import BreakRequested
+from braze.capture.training.tensor_hooks import may_register_later, register_later
+from braze.tracing.fake_tensor import TracedTensor
+
+
+@answers(torch.Tensor.register_post_accumulate_grad_hook)
+def register_accumulate_hook(
+    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`leaf.register_post_accumulate_grad_hook(hook)`, of a leaf from outside."""
+    function = torch.Tensor.register_post_accumulate_grad_hook
+    given = dict(zip(("tensor", "hook"), args)) | kwargs
+    if may_register_later(interpreter, given["tensor"], leaf=True):
+        return register_later(interpreter, function, given["tensor"], given["hook"])
+    detail = f"Tensor.{function.__name__} needs the gradients themselves"
+    raise BreakRequested("unsupported-tensor", detail)
+
+
+@answers(torch.Tensor.register_hook)
+def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`tensor.register_hook(hook)`: gives a handle, as eager does."""
+    given = dict(zip(("tensor", "hook"), args)) | kwargs
+    tensor = given["tensor"]
+    if may_register_later(interpreter, tensor, leaf=False):
+        return register_later(interpreter, torch.Tensor.register_hook, tensor, given["hook"])
+    _check_computed(interpreter, tensor, "Tensor.register_hook")
+    interpreter.hooked.append(interpreter.outer_step)
+    hook = Callback(interpreter, given["hook"])
+    return unnoted_call(interpreter, torch.Tensor.register_hook, (tensor, hook), {})
+
+
+@answers(torch.Tensor.retain_grad)
+def retain_grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`tensor.retain_grad()`: a backward in the frame leaves its gradient."""
+    (tensor,) = args
+    if type(tensor) is TracedTensor and tensor.requires_grad and tensor.is_leaf:
+        return
+    _check_computed(interpreter, tensor, "Tensor.retain_grad")
+    if id(tensor) not in interpreter.retaining:
+        interpreter.hooked.append(interpreter.outer_step)
+        interpreter.retaining[id(tensor)] = tensor
+        unnoted_call(interpreter, torch.Tensor.retain_grad, (tensor,), {})
+
+
+def _check_computed(interpreter: Any, tensor: Any, name: str) -> None:
+    if (
+        interpreter.transforms
+        or interpreter.request.is_watched is None
+        or type(tensor) is not TracedTensor
+        or tensor.grad_fn is None
+        or interpreter.tracer.real_of(tensor) is not None
+    ):
+        raise BreakRequested("unsupported-tensor", f"{name} needs the gradients themselves")
+
+
+@answers(torch.Tensor.detach_)
+def detach_in_place(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a view it raises; a result that views nothing but what was made here is no view later."""
+    (tensor,) = args
+    if type(tensor) is TracedTensor and tensor._is_view():
+        return leaf_call(interpreter, torch.Tensor.detach_, args, kwargs)
+    is_made_here = type(tensor) is TracedTensor and interpreter.tracer.real_of(tensor) is None
+    if is_made_here and not tensor.requires_grad:
+        return tensor  # there is nothing to detach it from
+    raise BreakRequested("unsupported-tensor", "Tensor.detach_ needs the gradients themselves")

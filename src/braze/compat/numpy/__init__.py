@@ -1,0 +1,1 @@
+"""What Braze uses of NumPy, which may not be installed."""

@@ -1,0 +1,1 @@
+"""What Braze uses of CPython's internals."""

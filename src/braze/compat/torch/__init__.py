@@ -1,0 +1,1 @@
+"""What Braze uses of PyTorch's internals."""

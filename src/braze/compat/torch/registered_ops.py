@@ -1,0 +1,194 @@
+"""Operators of our own, in the `braze` namespace, as PyTorch's dispatcher wants them registered."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from braze.compat import private_names as private
+from braze.compat.python.other_compilers import unseen_by_other_compilers
+from braze.compat.torch.aten import aten
+from braze.errors import IndexRangeError, OperatorRaises
+
+
+def _library() -> torch.library.Library:
+    """A namespace for our operators: "braze", or where another copy of Braze in the process has
+    that one, the next that is free. Its operators are not ours."""
+    for number in itertools.count(1):
+        with contextlib.suppress(RuntimeError):
+            return torch.library.Library("braze" if number == 1 else f"braze_{number}", "DEF")
+    raise AssertionError("unreachable")
+
+
+_LIBRARY = _library()
+NAMESPACE: str = _LIBRARY.ns
+_OURS: Any = getattr(torch.ops, NAMESPACE)
+_LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
+
+
+@unseen_by_other_compilers
+class _WithData(torch.autograd.Function):
+    saves_nothing = True
+
+    @staticmethod
+    def forward(ctx: Any, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        with private.below_autograd():
+            return _OURS.with_data.default(history, data)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def _autograd(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    return _WithData.apply(history, data)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _copy(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    return data.clone()
+
+
+_LIBRARY.impl("with_data", _autograd, "Autograd")
+_LIBRARY.impl("with_data", _copy, "CompositeExplicitAutograd")
+
+with_data = _OURS.with_data.default
+"""with_data(history, data): the contents of `data`, with the gradients of `history`.
+
+What a tensor that requires grad is after a write that autograd did not see (under `no_grad`, or
+through `.detach()`): its data are new, its history is the old one.
+"""
+
+_LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
+
+
+@unseen_by_other_compilers
+class _Overwritten(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        with private.below_autograd():
+            return _OURS.overwritten.default(before, data)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros_like(gradient), gradient
+
+
+def _autograd_of_overwritten(before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    return _Overwritten.apply(before, data)  # type: ignore[no-any-return,no-untyped-call]
+
+
+_LIBRARY.impl("overwritten", _autograd_of_overwritten, "Autograd")
+_LIBRARY.impl("overwritten", _copy, "CompositeExplicitAutograd")
+
+overwritten = _OURS.overwritten.default
+"""overwritten(before, data): the contents of `data`; the gradient of `before` is zero, not absent.
+
+What `copy_` leaves in a tensor that requires grad, as autograd sees it: the tensor goes on to
+require grad, and what it was made from gets zeros.
+"""
+
+
+_LIBRARY.define("check_holds(Tensor holds) -> ()")
+_LIBRARY.define("keep_whole(Tensor made) -> ()")
+
+
+def _check_holds(holds: torch.Tensor) -> None:
+    if holds.device.type == "cpu" and not holds:
+        raise OperatorRaises("an operator whose result is not used raises")
+
+
+def _keep_whole(made: torch.Tensor) -> None:
+    return None
+
+
+_LIBRARY.impl("check_holds", _check_holds, "CompositeExplicitAutograd")
+_LIBRARY.impl("keep_whole", _keep_whole, "CompositeExplicitAutograd")
+
+check_holds = _OURS.check_holds.default
+"""check_holds(holds): raises OperatorRaises unless a tensor of one truth holds."""
+
+keep_whole = _OURS.keep_whole.default
+"""keep_whole(made): does nothing, but what it is given is computed, all of it."""
+
+
+_LIBRARY.define("check_positions(Tensor holds) -> ()")
+
+
+def _check_positions(holds: torch.Tensor) -> None:
+    if holds.device.type == "cpu" and not holds:
+        raise IndexRangeError("an index, or a divisor, behind an operator with effects is refused")
+
+
+_LIBRARY.impl("check_positions", _check_positions, "CompositeExplicitAutograd")
+
+check_positions = torch.ops.braze.check_positions.default
+"""check_positions(holds): raises IndexRangeError unless a tensor of one truth holds."""
+
+_LIBRARY.define("pending_writes(Tensor[] targets, Tensor[] values, int[] counts) -> ()")
+_LIBRARY.define("end_pending(Tensor[] targets, Tensor[] values) -> ()")
+
+
+def _no_effect(*arguments: Any) -> None:
+    return None
+
+
+_LIBRARY.impl("pending_writes", _no_effect, "CompositeExplicitAutograd")
+_LIBRARY.impl("end_pending", _no_effect, "CompositeExplicitAutograd")
+
+pending_writes = torch.ops.braze.pending_writes.default
+"""pending_writes(targets, values, counts): until `end_pending`, targets are left with these values
+if the graph raises, and count as often as written to."""
+
+end_pending = torch.ops.braze.end_pending.default
+"""end_pending(targets, values): what `pending_writes` began ends; both are alive until here."""
+
+
+def _python_function(
+    plain: torch._ops.OpOverload, python: Callable[[float], float]
+) -> torch._ops.OpOverload:
+    def compute(number: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.full_like(number, python(number.item()))
+        except (ValueError, OverflowError):  # a check beside it makes the program raise
+            return plain(number)  # type: ignore[no-any-return]
+
+    name = f"python_{python.__name__}"
+    _LIBRARY.define(f"{name}(Tensor number) -> Tensor")
+    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
+    return getattr(_OURS, name).default  # type: ignore[no-any-return]
+
+
+PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
+    getattr(aten, python.__name__).default: _python_function(
+        getattr(aten, python.__name__).default, python
+    )
+    for python in (math.sqrt, math.exp, math.log, math.sin, math.cos, math.tanh)
+}
+"""ATen's operator -> the same of a Python float, which is a 0-dim float64 tensor: kernels of ATen
+may round the last bit otherwise than the `math` module does."""
+
+_LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] captured) -> Tensor[]")
+custom_gradient = _OURS.custom_gradient.default
+"""The schema of nodes whose gradients a program defines (`ir/graphs/custom_gradient.py`)."""
+
+_RNN = aten.mkldnn_rnn_layer.default
+_LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
+
+
+def _rnn_training(*args: Any) -> Any:
+    with torch.enable_grad(), private.below_autograd():
+        return _RNN(*args)
+
+
+_LIBRARY.impl("mkldnn_rnn_training", _rnn_training, "CompositeExplicitAutograd")
+
+TRAINING_FORMS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
+    _RNN: _OURS.mkldnn_rnn_training.default
+}
+"""Operators whose kernels look at the grad mode to see whether a backward will follow, and what
+does the same whatever the mode is."""

@@ -1,0 +1,1 @@
+"""What capture found in a frame: guards, sources, the request and its answer."""

@@ -1,0 +1,1 @@
+"""Loop programs, schedules and generated kernels."""

@@ -1,0 +1,1 @@
+"""Lowering rules, one file a family of operators."""

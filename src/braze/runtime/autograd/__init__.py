@@ -1,0 +1,1 @@
+"""Compiled graphs as nodes of autograd."""

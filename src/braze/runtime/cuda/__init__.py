@@ -1,0 +1,1 @@
+"""Kernels and memory on a CUDA device."""

@@ -1,0 +1,1 @@
+"""CUDA graphs: what is captured in one, when, and in which memory."""

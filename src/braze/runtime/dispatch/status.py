@@ -1,0 +1,43 @@
+"""What `braze.status()` says of one dispatcher, read while it may be at work in other threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from braze.ir.captured.frame import Break
+from braze.runtime.dispatch.cache_entries import CacheEntry
+from braze.runtime.dispatch.compiled_function import Dispatcher
+from braze.trace import BreakNote, CallableStatus
+
+
+def status_of(dispatcher: Dispatcher) -> CallableStatus | None:
+    """The counts of a compiled callable; None where the user has dropped it, or has called `reset`
+    since and not it."""
+    owner, tally = dispatcher.owner, dispatcher.tally
+    calls = int(tally.calls)
+    if (owner is not None and owner() is None) or (dispatcher.was_reset and not calls):
+        return None
+    entries = dispatcher.compiled_entries()
+    return CallableStatus(
+        name=dispatcher.name,
+        origin=dispatcher.place,
+        calls=calls,
+        graphs=sum(entry.compiled.operators > 0 for entry in entries),
+        entries=len(entries),
+        breaks=_breaks(entries),
+        times_broken=int(tally.broken),
+        left_to_eager=tally.left(),
+        recompiles=int(tally.recompiles),
+        last_recompile=tally.last_recompile,
+        eager_kernels=tuple(
+            dict.fromkeys([text for entry in entries for text in entry.compiled.fallbacks])
+        ),
+    )
+
+
+def _breaks(entries: Iterable[CacheEntry]) -> tuple[BreakNote, ...]:
+    """The graph breaks that end these entries, each once."""
+    exits = [entry.compiled.exit for entry in entries]
+    reasons = [end.reason for end in exits if isinstance(end, Break)]
+    notes = [BreakNote(why.code, why.reason, why.hint, str(why.origin)) for why in reasons]
+    return tuple(dict.fromkeys(notes))

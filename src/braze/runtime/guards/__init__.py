@@ -1,0 +1,1 @@
+"""Guards: compiled to Python and C++, remembered as snapshots, explained."""

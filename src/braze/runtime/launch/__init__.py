@@ -1,0 +1,1 @@
+"""Kernels and launch programs on the CPU: compiled, loaded, called."""

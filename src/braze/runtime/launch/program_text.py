@@ -1,0 +1,51 @@
+"""A launch program as it is written, and the tensors that its launcher makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+
+from braze.frozen import frozen
+from braze.ir.generated_code import define
+from braze.ir.kernels.loops import BufferView
+
+
+@final
+@frozen
+class NewTensor:
+    """One that a segment writes. place: in its table. is_result: our kernels alone write and read
+    it, and the caller gets it: a recording has it in other memory."""
+
+    place: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    is_result: bool
+
+
+@dataclass(slots=True)
+class LaunchProgram:
+    """parts: the source of `call`, behind that of the functions that it calls; names: what they
+    refer to; views: the arena views that a frame or its sized arena holds, in the order in which
+    `call` unpacks them. allocates: the names of what allocates results that a recording has in
+    other memory, and the dtype of each. made: by name, what the launcher makes. is_pure: a call
+    starts kernels and returns what they wrote: there is nothing that grad mode or autocast changes.
+    """
+
+    parts: tuple[str, ...]
+    names: dict[str, Any]
+    views: tuple[BufferView, ...]
+    allocates: dict[str, torch.dtype] = field(default_factory=dict)
+    made: dict[str, list[NewTensor]] = field(default_factory=dict)
+    is_pure: bool = False
+
+    @property
+    def text(self) -> str:
+        """All of the source."""
+        return "".join(self.parts)
+
+    def define(self, names: dict[str, Any]) -> Any:
+        """`call`, with these names as its globals."""
+        return define(self.parts, "<braze launch program>", names)

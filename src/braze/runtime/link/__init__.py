@@ -1,0 +1,1 @@
+"""From a schedule and its kernels to something that can be called."""

@@ -1,0 +1,262 @@
+"""A schedule and its sources to something that can be called."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.torch.grad_mode import is_autocast_on, set_grad_enabled, without_autocast
+from braze.ir.kernels.kernel import KernelSources
+from braze.ir.kernels.loops import BufferView
+from braze.ir.kernels.schedule import ALIGNMENT, Schedule
+from braze.locks import call_in_children
+from braze.options import Options
+from braze.runtime.launch.arena_view import ArenaView
+from braze.runtime.launch.build_cache import kernels_of
+from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
+from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
+from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
+from braze.runtime.launch.launch_program import write_program
+from braze.runtime.launch.program_text import LaunchProgram
+
+# A `GraphCallable` whose results are a list.
+CompiledGraph: TypeAlias = Callable[[Sequence[Any]], list[torch.Tensor]]
+
+
+def link(
+    schedule: Schedule, sources: KernelSources, options: Options, takes_inputs: bool = False
+) -> CompiledGraph | NoCompiler:
+    """Build the units, load them and return the launch program; its text is `call.text`.
+
+    takes_inputs: a call empties the list that it is given, and lets each input go when it is
+    done with.
+
+    A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
+    tensors, or views as the schedule's outputs say. It may be made from several threads.
+    """
+    program = write_program(schedule, sources, takes_inputs)
+    names: dict[str, Any] = dict(program.names)
+    if sources.segments:
+        toolchain = find_for_kernels(options)
+        if isinstance(toolchain, NoCompiler):
+            return toolchain
+        library = kernels_of(sources.units, toolchain, options)
+        run: Run = load_launcher(toolchain, options)
+        names["run"] = run
+        names["raise_fault"] = raise_fault
+        names["keep"] = library
+        for segment in sources.segments:
+            names[segment.entry] = library.address(segment.entry)
+    return callable_of(program, names, Frames(schedule, sources, program.views))
+
+
+def callable_of(program: LaunchProgram, names: dict[str, Any], frames: Frames) -> CompiledGraph:
+    """The compiled graph; a call of a pure program goes straight there."""
+    made = Linked(program, names, frames)
+    return made.straight() if program.is_pure else made
+
+
+def _one() -> int:
+    return 1
+
+
+@final
+class _Programs:
+    """The launch programs of the process.
+
+    threads: how many threads a kernel may use. In a child of a process that had programs it is one:
+    OpenMP's others are not there, and would be waited for.
+    """
+
+    def __init__(self) -> None:
+        self.threads: Callable[[], int] = torch.get_num_threads
+        self._calls: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, call: Any) -> None:
+        """Take in a launch program."""
+        self._calls.add(call)
+
+    def stay_in_this_thread(self) -> None:
+        """In a child."""
+        calls = list(self._calls)
+        if calls:
+            self.threads = _one
+        for call in calls:
+            call.__globals__["threads"] = _one
+
+
+PROGRAMS = _Programs()
+call_in_children(PROGRAMS.stay_in_this_thread)
+
+
+@final
+class Linked:
+    """The compiled graph: calling it runs `call` of the launch program without gradients, and
+    without autocast. names: what its text refers to beside what every program does."""
+
+    __slots__ = ("_call", "_packed")
+
+    def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: Frames) -> None:
+        names |= {
+            "take_frame": frames.take,
+            "give_frame": frames.give,
+            "threads": PROGRAMS.threads,
+            "flatten": _flatten,
+            "restride": _restride,
+            "reinterpret": _reinterpret,
+        }
+        self._call = program.define(names)
+        PROGRAMS.add(self._call)
+        # Nothing but a reader asks for it, and it is as large as the code.
+        self._packed = zlib.compress(program.text.encode(), 1)
+
+    @property
+    def text(self) -> str:
+        """The source of the launch program."""
+        return zlib.decompress(self._packed).decode()
+
+    def straight(self) -> CompiledGraph:
+        """`call` itself."""
+        self._call.text = self.text
+        return self._call  # type: ignore[no-any-return]
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if is_autocast_on():
+            with without_autocast():
+                return self(inputs)
+        if not torch.is_grad_enabled():
+            return self._call(inputs)  # type: ignore[no-any-return]
+        set_grad_enabled(False)
+        try:
+            return self._call(inputs)  # type: ignore[no-any-return]
+        finally:
+            set_grad_enabled(True)
+
+
+@final
+class Frames:
+    """Memory of calls in progress: one frame a call, kept for the next when it is done. Two
+    threads that call at once have two frames; a call that fails drops its frame. So does the
+    first call: a program that runs once (a training step that makes the optimizer's state) does
+    not hold its arena for good.
+
+    on_device: the arena is no frame's, but one of `arenas` of a call's stream (device_arena.py);
+    the frame has those that are kept. Nothing of the schedule is kept: it is many times larger than
+    what it says. Where the arena's layout depends on sizes, there is a plan of it.
+    """
+
+    __slots__ = (
+        "_arena_plan",
+        "_arena_size",
+        "_constants",
+        "_free",
+        "_is_used",
+        "_offsets",
+        "_on_device",
+        "_sizes",
+        "_views",
+    )
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        sources: KernelSources,
+        views: tuple[BufferView, ...],
+        on_device: bool = False,
+    ) -> None:
+        slots, constants = dict(schedule.slots), dict(schedule.constants)
+        self._on_device = on_device
+        self._arena_size = 0 if on_device else schedule.arena_size
+        self._offsets = [slots[b].offset if b in slots else None for b in sources.table]
+        self._constants = [constants.get(buffer) for buffer in sources.table]
+        self._sizes = max(len(sources.sizes), 1)
+        sized = schedule.sized
+        self._arena_plan = plan_arena(sized, sources.table, views) if sized else None
+        placed = () if sized or on_device else views
+        self._views = [ArenaView.of(view, slots[view.buffer].offset) for view in placed]
+        self._free: list[tuple[Any, ...]] = []
+        self._is_used = on_device
+
+    def take(self) -> tuple[Any, ...]:
+        """A frame that nobody uses: (table, sizes, size values, *views, and what they need); with
+        an arena that sizes lay out, that in the place of the views; on a device, arenas that are
+        kept, by their streams."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new()
+
+    def give(self, frame: tuple[Any, ...]) -> None:
+        """A call is done with a frame."""
+        if self._is_used:
+            self._free.append(frame)
+        self._is_used = True
+
+    def _new(self) -> tuple[Any, ...]:
+        arena = torch.empty(self._arena_size + ALIGNMENT, dtype=torch.uint8, device="cpu")
+        start = -arena.data_ptr() % ALIGNMENT
+        # Not ctypes' arrays: each length of them is a class.
+        pointers = array("Q", bytes(array("Q").itemsize * (len(self._offsets) + 1)))
+        for place, (offset, constant) in enumerate(zip(self._offsets, self._constants)):
+            if offset is not None:
+                pointers[place] = arena.data_ptr() + start + offset
+            elif constant is not None:
+                pointers[place] = constant.data_ptr()
+        sizes = array("q", bytes(array("q").itemsize * self._sizes))
+        held = _Held(pointers.buffer_info()[0], (pointers, arena))
+        first = (held, _Held(sizes.buffer_info()[0], sizes), sizes)
+        if self._on_device:
+            return (*first, {})
+        if self._arena_plan is not None:
+            return (*first, SizedArena(self._arena_plan, pointers))
+        return (*first, *[view.made(arena, start) for view in self._views])
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+class _Held(int):
+    """An address that keeps the memory behind it."""
+
+    memory: Any
+
+    def __new__(cls, address: int, memory: Any) -> _Held:
+        made = super().__new__(cls, address)
+        made.memory = memory
+        return made
+
+
+def _reinterpret(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The memory of a tensor as elements of another dtype; only its offset means something."""
+    if tensor.is_complex() and dtype.itemsize * 2 == tensor.dtype.itemsize:
+        return torch.view_as_real(tensor).view(dtype)
+    return (tensor if tensor.dim() else tensor.view(1)).view(dtype)
+
+
+def _flatten(result: Any) -> Iterable[torch.Tensor | None]:
+    """What a call returned, in order; whole numbers among it were known at capture."""
+    if isinstance(result, (list, tuple)):
+        return [tensor for part in result for tensor in _flatten(part)]
+    return [] if isinstance(result, int) else [result]
+
+
+def _restride(tensor: torch.Tensor, stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """What an ATen kernel returned, in the layout that was expected of it: `meta` kernels of some
+    operators (of linalg, for one) promise other strides than the CPU's give. Steps along a single
+    element are only said otherwise: an optimizer compares a gradient's strides with its
+    parameter's."""
+    pairs = zip(tensor.shape, tensor.stride(), stride, strict=True)
+    if tensor.dtype is dtype and (not tensor.numel() or all(n == 1 or a == b for n, a, b in pairs)):
+        if tensor.is_conj() or tensor.is_neg():
+            return tensor
+        same = torch.empty(0, dtype=dtype, device=tensor.device)
+        start = tensor.storage_offset()
+        return same.set_(tensor.untyped_storage(), start, tensor.shape, stride)
+    return torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device).copy_(
+        tensor
+    )

@@ -1,0 +1,1 @@
+"""Sources in C++ of the extension modules that are built on the machine."""

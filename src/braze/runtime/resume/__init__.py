@@ -1,0 +1,1 @@
+"""Frames that go on behind a graph break."""

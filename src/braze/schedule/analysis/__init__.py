@@ -1,0 +1,1 @@
+"""What scheduling asks about a loop program."""

@@ -1,0 +1,1 @@
+"""Which definitions one kernel computes."""

@@ -1,0 +1,1 @@
+"""Matrix products and convolutions with what is fused into them."""

@@ -1,0 +1,1 @@
+"""Where values live, and for how long."""

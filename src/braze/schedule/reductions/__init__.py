@@ -1,0 +1,1 @@
+"""How reductions are divided among processors."""

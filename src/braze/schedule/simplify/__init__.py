@@ -1,0 +1,1 @@
+"""Rewrites of a loop program before it is fused."""

@@ -1,0 +1,1 @@
+"""Shapes, strides and dtypes of the results of operators."""

@@ -1,0 +1,242 @@
+"""Losses, random fills, and the backward operators of what models are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.compat.torch.aten import aten
+from braze.ir.types import TensorType
+from braze.tracing.shape_rules.meta_fallback import explicit_device
+from braze.tracing.shape_rules.pointwise import pointwise
+from braze.tracing.shape_rules.registry import rule
+from braze.tracing.shape_rules.strides import (
+    Shape,
+    contiguous,
+    is_contiguous,
+    preserved_stride,
+    stride_in_order,
+    suggested_stride,
+    tensor_type,
+)
+from braze.tracing.shape_rules.type_promotion import common_device, promoted
+from braze.tracing.shape_rules.views import wrap_dim
+
+_WIDE = (torch.float32, torch.float64)
+
+
+def _like(x: TensorType) -> TensorType:
+    """What `empty_like` gives."""
+    return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+
+
+def _dense(x: TensorType) -> TensorType:
+    return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
+
+
+def _image(x: TensorType) -> TensorType:
+    """Dense, channels-last where the operand is."""
+    return tensor_type(x.dtype, x.shape, suggested_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+
+
+# --- losses -----------------------------------------------------------------------------------
+
+_NO_REDUCTION, _MEAN, _SUM = 0, 1, 2
+
+
+@rule(aten.nll_loss_forward.default)
+def _nll_loss(x: TensorType, target: TensorType, weight: Any, reduction: int, ignored: int) -> Any:
+    rank = len(x.shape)
+    if rank not in (1, 2) or len(target.shape) != rank - 1 or target.dtype is not torch.int64:
+        return NotImplemented
+    if rank == 2 and target.shape[0] != x.shape[0]:
+        return NotImplemented
+    if weight is not None and weight.shape != x.shape[-1:]:
+        return NotImplemented
+    scalar = contiguous(x.dtype, (), common_device((x, target)))
+    if reduction == _NO_REDUCTION and rank == 2:
+        return contiguous(x.dtype, (x.shape[0],), x.device), scalar  # type: ignore[arg-type]
+    return scalar, scalar
+
+
+@rule(aten.nll_loss_backward.default)
+def _nll_loss_backward(gradient: TensorType, x: TensorType, *rest: Any) -> TensorType:
+    return _dense(x)
+
+
+@rule(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.huber_loss.default)
+def _elementwise_loss(
+    x: TensorType, target: TensorType, reduction: int = _MEAN, *rest: Any, **options: Any
+) -> TensorType:
+    made = pointwise((x, target), promoted((x, target)))
+    return made if reduction == _NO_REDUCTION else contiguous(made.dtype, (), made.device)
+
+
+# --- normalisation ----------------------------------------------------------------------------
+
+
+def _masked(made: tuple[TensorType, ...], mask: Any) -> tuple[TensorType | None, ...]:
+    return tuple(m if wanted else None for m, wanted in zip(made, mask))
+
+
+@rule(aten.native_layer_norm_backward.default)
+def _layer_norm_backward(
+    gradient: TensorType,
+    x: TensorType,
+    normalized: Shape,
+    mean: TensorType,
+    deviation: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    mask: Any,
+) -> Any:
+    if x.dtype not in _WIDE or not x.shape or weight is None or bias is None:
+        return NotImplemented
+    if not (is_contiguous(x.shape, x.stride) and is_contiguous(gradient.shape, gradient.stride)):  # type: ignore[arg-type]
+        return NotImplemented
+    return _masked((_dense(x), _dense(weight), _dense(bias)), mask)
+
+
+@rule(aten.native_batch_norm_backward.default)
+def _batch_norm_backward(
+    gradient: TensorType,
+    x: TensorType,
+    weight: TensorType | None,
+    mean: Any,
+    variance: Any,
+    saved_mean: Any,
+    saved_deviation: Any,
+    training: bool,
+    epsilon: float,
+    mask: Any,
+) -> Any:
+    dense = (
+        x.dtype in _WIDE and x.device.type == "cpu" and (weight is not None or not any(mask[1:]))
+    )
+    if not dense or x.stride != gradient.stride or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    channels = contiguous(x.dtype, (x.shape[1],), x.device)  # type: ignore[arg-type]
+    return _masked((_dense(x), channels, channels), mask)
+
+
+# --- convolution and pooling ------------------------------------------------------------------
+
+
+@rule(aten.convolution_backward.default)
+def _convolution_backward(
+    gradient: TensorType,
+    x: TensorType,
+    weight: TensorType,
+    bias_shape: Shape | None,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    transposed: bool,
+    output_padding: Shape,
+    groups: int,
+    mask: Any,
+) -> Any:
+    plain = all(is_contiguous(t.shape, t.stride) for t in (gradient, x, weight))  # type: ignore[arg-type]
+    if not plain or x.device.type != "cpu" or x.dtype not in _WIDE or 0 in x.shape:
+        return NotImplemented
+    if transposed or len(x.shape) != 4:
+        return NotImplemented
+    bias = contiguous(gradient.dtype, (gradient.shape[1],), x.device)  # type: ignore[arg-type]
+    return _masked((_dense(x), _dense(weight), bias), mask)
+
+
+@rule(
+    aten.max_pool2d_with_indices_backward.default,
+    aten.avg_pool2d_backward.default,
+    aten._adaptive_avg_pool2d_backward.default,
+)
+def _pool_backward(gradient: TensorType, x: TensorType, *rest: Any) -> Any:
+    return _image(x) if len(x.shape) == 4 and 0 not in x.shape else NotImplemented
+
+
+# --- attention, softmax, embedding --------------------------------------------------------------
+
+
+@rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+def _flash_attention_backward(
+    gradient: TensorType,
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    *rest: Any,
+    **o: Any,
+) -> Any:
+    if query.dtype not in _WIDE or len(query.shape) != 4:
+        return NotImplemented
+    return tuple(_heads_inside(x) for x in (query, key, value))
+
+
+def _heads_inside(x: TensorType) -> TensorType:
+    """The shape [batch, heads, length, width] in memory order [batch, length, heads, width]."""
+    stride = stride_in_order(x.shape, (0, 2, 1, 3))  # type: ignore[arg-type]
+    return tensor_type(x.dtype, x.shape, stride, x.device)  # type: ignore[arg-type]
+
+
+@rule(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
+def _softmax_backward(
+    gradient: TensorType, output: TensorType, dim: int, dtype: torch.dtype
+) -> Any:
+    if gradient.dtype is not dtype or output.shape != gradient.shape:
+        return NotImplemented
+    return contiguous(dtype, gradient.shape, gradient.device)  # type: ignore[arg-type]
+
+
+@rule(aten._safe_softmax.default)
+def _safe_softmax(x: TensorType, dim: int, dtype: torch.dtype | None = None) -> Any:
+    if dtype not in (None, x.dtype) or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    wrap_dim(dim, len(x.shape))
+    return _dense(x)
+
+
+@rule(aten.embedding_dense_backward.default)
+def _embedding_backward(
+    gradient: TensorType, indices: TensorType, count: int, padding: int, scale: bool
+) -> TensorType:
+    shape = (count, gradient.shape[-1])
+    return contiguous(gradient.dtype, shape, gradient.device)  # type: ignore[arg-type]
+
+
+# --- views' backwards, random fills, relatives ----------------------------------------------------
+
+
+@rule(aten.select_backward.default, aten.slice_backward.default, aten.diagonal_backward.default)
+def _view_backward(gradient: TensorType, shape: Shape, *where: Any) -> TensorType:
+    return contiguous(gradient.dtype, tuple(shape), gradient.device)
+
+
+@rule(aten.bernoulli.default)
+def _bernoulli(x: TensorType, *, generator: Any = None) -> TensorType:
+    return _dense(x)
+
+
+@rule(
+    aten.bernoulli.p,
+    aten.uniform.default,
+    aten.normal_functional.default,
+    aten.exponential.default,
+)
+def _random(x: TensorType, *parameters: Any, generator: Any = None) -> TensorType:
+    return _like(x)
+
+
+@rule(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default)
+def _new(
+    x: TensorType,
+    shape: Shape,
+    *value: Any,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    if layout not in (None, torch.strided) or any(size < 0 for size in shape):
+        return NotImplemented
+    where = x.device if device is None else explicit_device(device)
+    return contiguous(dtype or x.dtype, tuple(shape), where)

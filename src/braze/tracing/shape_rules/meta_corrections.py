@@ -1,0 +1,129 @@
+"""Result types where a CPU kernel differs from its meta kernel.
+
+A correction takes the meta kernel's result and the operator's arguments, and gives the result
+with the types that the CPU's kernel gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from braze.compat.torch.aten import aten
+from braze.ir.types import TensorType
+from braze.tracing.errors import Untraceable
+from braze.tracing.shape_rules.strides import (
+    channels_last_stride,
+    contiguous,
+    contiguous_stride,
+    is_contiguous,
+    suggests_channels_last,
+    tensor_type,
+)
+
+
+def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> Any:
+    """The result of `op` on the CPU, given what its meta kernel says."""
+    correction = _CORRECTIONS.get(op)
+    first = result[0] if isinstance(result, tuple) else result
+    if correction is None or first.device.type != "cpu":
+        return result
+    return correction(result, args)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _column_major(position: int) -> Callable[[Any, Any], Any]:
+    """The matrices of one of the results lie column by column, as LAPACK makes them."""
+
+    def correction(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+        made = result[position]
+        *batch, rows, columns = made.shape
+        *steps, column, row = contiguous_stride((*batch, columns, rows))  # type: ignore[arg-type]
+        moved = tensor_type(made.dtype, made.shape, (*steps, row, column), made.device)  # type: ignore[arg-type]
+        return (*result[:position], moved, *result[position + 1 :])
+
+    return correction
+
+
+def _statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """Statistics of half-precision input are float32 only beside float32 parameters."""
+    image = args[0]
+    if image.dtype not in (torch.bfloat16, torch.float16):
+        return result
+    others = [a.dtype for a in args[1:] if isinstance(a, TensorType)]
+    dtype = torch.float32 if torch.float32 in others else image.dtype
+    rest = [
+        tensor_type(dtype, r.shape, r.stride, r.device) if r.dtype.is_floating_point else r  # type: ignore[arg-type]
+        for r in result[1:]
+    ]
+    return (result[0], *rest)
+
+
+def _no_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """Evaluation saves no statistics."""
+    image, mean, deviation = _statistics(result, args)
+    return image, *(contiguous(s.dtype, (0,), s.device) for s in (mean, deviation))
+
+
+def _like_first(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """Channels last where the first argument is."""
+    if not suggests_channels_last(args[0].shape, args[0].stride):
+        return result
+    return tensor_type(
+        result.dtype, result.shape, channels_last_stride(result.shape), result.device
+    )
+
+
+def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
+    return contiguous(result.dtype, result.shape, result.device)  # type: ignore[arg-type]
+
+
+def _transformed_last(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """Batch dimensions outermost, then those transformed, in the order asked for."""
+    image, dims = args[0], args[1]
+    if not 1 < len(dims) <= 3 or not is_contiguous(image.shape, image.stride):
+        return result
+    chosen = [dim % len(image.shape) for dim in dims]
+    order = [dim for dim in range(len(image.shape)) if dim not in chosen] + chosen
+    steps = contiguous_stride(tuple(result.shape[dim] for dim in order))  # type: ignore[misc]
+    stride = tuple(step for _, step in sorted(zip(order, steps, strict=True)))
+    return tensor_type(result.dtype, result.shape, stride, result.device)  # type: ignore[arg-type]
+
+
+def _gradients_of_a_layer(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """oneDNN's backward makes the gradient of a bias also where there is none: C++ passes the
+    weights once more in its place, whose shapes the meta kernel takes before PyTorch 2.13."""
+    weights = args[1]
+    bias = contiguous(weights.dtype, weights.shape[:1], weights.device)
+    return (*result[:3], bias, bias, *result[5:])
+
+
+def _of_columns(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """A product with no columns: the kernel only scales the bias, and gives it as it lies."""
+    bias, matrix = args[0], args[1]
+    if matrix.shape[1] == 0 and 0 not in result.shape and bias.shape != result.shape:
+        raise Untraceable("addmv of a matrix without columns, which does not expand its bias")
+    return result
+
+
+_CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
+    aten._linalg_svd.default: _column_major(2),
+    aten.linalg_eig.default: _column_major(1),
+    aten.native_layer_norm.default: _statistics,
+    aten.native_group_norm.default: _statistics,
+    aten._native_batch_norm_legit.default: _statistics,
+    aten._native_batch_norm_legit.no_stats: _statistics,
+    aten._native_batch_norm_legit_functional.default: _statistics,
+    aten._native_batch_norm_legit_no_training.default: _no_statistics,
+    aten.max_unpool2d.default: _like_first,
+    aten.addmv.default: _of_columns,
+    aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
+    aten.nonzero_static.default: _row_major,
+    aten._fft_r2c.default: _transformed_last,
+    aten._batch_norm_with_update.default: _statistics,
+    aten._batch_norm_with_update_functional.default: _statistics,
+}
