@@ -123,6 +123,9 @@ _State: TypeAlias = _Broken | _Ready | Finished | _Failed | _Native
 _MOST_IDLE = 256
 _MOST_IDLE_CALLERS = 4096
 
+# Interrupts of the driver itself, between the program's instructions, in one call.
+_MOST_INTERRUPTS = 64
+
 # The instructions at which a caller waits.
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 
@@ -132,6 +135,7 @@ def run_frames(host: Host, frames: list[LiveFrame], entry: CacheEntry) -> Any:
     entry: whose graph broke there."""
     state: _State | None = None
     breaks = _BreaksInARow()
+    interrupts = 0
     while True:
         try:
             if state is None:
@@ -148,6 +152,9 @@ def run_frames(host: Host, frames: list[LiveFrame], entry: CacheEntry) -> Any:
         except BaseException as interrupt:
             # It came between two instructions of the program, so it is raised at the next one:
             # a `with` or `try` that is open ends as it does where the interpreter is interrupted.
+            interrupts += 1
+            if interrupts > _MOST_INTERRUPTS:
+                raise  # a fault of the driver's own, which would come again without end
             state = _Native(without_driver_frames(interrupt))
     if isinstance(state, Finished):
         return state.value
