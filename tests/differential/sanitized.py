@@ -71,7 +71,7 @@ def run_sanitized(arguments: Sequence[str], timeout: int) -> subprocess.Complete
 def _one_further(*arguments: Any) -> Any:
     """Planted: what a kernel loads lies one element further."""
     found = _PLACE(*arguments)
-    return scope.Term(f"{found.text} + 1", found.level)
+    return scope.CppTerm(f"{found.text} + 1", found.level)
 
 
 _PLACE = scope._place

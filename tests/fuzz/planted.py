@@ -143,7 +143,7 @@ def _is_deletion(effect: Any) -> bool:
 
 def _adds(effect: Any) -> bool:
     """Whether an effect only adds to a container."""
-    return isinstance(effect, ir.Call) and effect.function in (
+    return isinstance(effect, ir.CapturedCall) and effect.function in (
         list.extend,
         set.update,
         collections.deque.extend,
@@ -290,7 +290,7 @@ BUGS: tuple[Planted, ...] = (
     _lost("globals", lambda e: isinstance(e, ir.SetGlobal)),
     _lost("contents of containers", lambda e: isinstance(e, ir.ReplaceContents) or _adds(e)),
     _lost("slots", lambda e: isinstance(e, ir.SetAttribute) and not e.through_dict),
-    _lost("ambient state", lambda e: isinstance(e, ir.Call) and not _adds(e)),
+    _lost("ambient state", lambda e: isinstance(e, ir.CapturedCall) and not _adds(e)),
     _changed("write lost: last tensor", _without_last_mutation),
     _changed("order changed: tensors written", _swapped_mutations),
     _changed("order changed: writes last first", _reversed_effects),

@@ -215,13 +215,13 @@ def test_questions_follow_the_world(rank: int) -> None:
         assert torch.equal(expected[0], got[0]) and expected[1] == got[1]
 
     compare()
-    group = distributed_c10d._guard_context._default_pg
-    distributed_c10d._guard_context._default_pg = None
+    group = distributed_c10d._world._default_pg
+    distributed_c10d._world._default_pg = None
     try:
         compare()
         compare()
     finally:
-        distributed_c10d._guard_context._default_pg = group
+        distributed_c10d._world._default_pg = group
     compare()
 
 

@@ -40,7 +40,7 @@ from braze.capture.state.opaque_objects import check_opaque, check_proxies, only
 from braze.capture.state.reentrant_calls import special_method_raising
 from braze.capture.state.side_effects import SideEffects
 from braze.capture.state.string_escape import settle_read
-from braze.capture.tensors.lazy_conjugates import adopt_lazy
+from braze.capture.tensors.lazy_conjugates import wrap_lazy
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
 from braze.capture.training.tensor_hooks import TensorHooks
 from braze.compat.python.bytecode import decode
@@ -137,9 +137,9 @@ class Interpreter:
         self.guard_context = GuardContext(tracer, self.sizes)
         self.side_effects, self.arrays = SideEffects(self.guard_context), set_up(self)
         self.outside_iterators = OutsideIterators(self)
-        self.guard_context.origin, self.guard_context.adopt_lazy = (
+        self.guard_context.origin, self.guard_context.wrap_lazy = (
             self.origin,
-            functools.partial(adopt_lazy, self),
+            functools.partial(wrap_lazy, self),
         )
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
@@ -229,7 +229,7 @@ class Interpreter:
         self.sizes.release()
         self.side_effects.release()
         self.arrays.release()
-        self.guard_context.adopt_lazy = refuse_lazy
+        self.guard_context.wrap_lazy = refuse_lazy
         self.outside_iterators.release()
         # What an attempt knows refers to the interpreter, and it holds what the frame was given:
         # without attributes it ends no cycle, whatever is added above.

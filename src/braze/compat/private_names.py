@@ -462,6 +462,10 @@ storage_references: Callable[[int], int] = optional(
 tensor_references: Callable[[torch.Tensor], int] = optional(
     "torch._C:TensorBase._use_count", "reuse of memory that recorded calls lend"
 )
+negative_view: Any = optional(
+    "torch:_neg_view",
+    "views of tensors with a negative bit",
+)
 zeros_by_flag: Any = optional(
     "torch:_efficientzerotensor",
     "zeros without memory",

@@ -203,7 +203,7 @@ class Replay:
                     effect.globals[effect.name] = make(effect.value)
             case fr.SetCell():
                 make(effect.cell).cell_contents = make(effect.value)
-            case fr.Call():
+            case fr.CapturedCall():
                 effect.function(*[make(a) for a in effect.args])
             case _:
                 raise TypeError(effect)

@@ -253,7 +253,7 @@ def test_ambient_state_is_left_as_it_was():
     torch.set_grad_enabled(True)
     capture_frame(request_for(f, (X,)))
     assert torch.is_grad_enabled()
-    assert any(type(effect).__name__ == "Call" for effect in captured.effects)
+    assert any(type(effect).__name__ == "CapturedCall" for effect in captured.effects)
 
 
 def test_autocast():

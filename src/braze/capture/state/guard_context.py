@@ -223,7 +223,7 @@ class GuardContext:
         self.watched_at = UNKNOWN
         self._keep: list[Any] = []
         self.arrays: Any = None
-        self.adopt_lazy: Callable[[torch.Tensor, Source, Any], Any] = refuse_lazy
+        self.wrap_lazy: Callable[[torch.Tensor, Source, Any], Any] = refuse_lazy
 
     def release(self) -> None:
         """Empty the tables."""
@@ -510,7 +510,7 @@ class GuardContext:
         self.guard(source, GuardKind.TENSOR_MATCH, facts)
         try:
             if real.is_conj() or real.is_neg():
-                fake = self.adopt_lazy(real, source, layout)
+                fake = self.wrap_lazy(real, source, layout)
             else:
                 fake = self.tracer.add_input(real, layout=layout)
                 self.input_sources.append(source)

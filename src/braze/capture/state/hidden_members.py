@@ -6,6 +6,7 @@ member is compared with it. So its entries are not read one at a time, and guard
 
 from __future__ import annotations
 
+import itertools
 import types
 from typing import Any
 
@@ -35,6 +36,19 @@ def _asks(kind: type, space: dict[Any, Any]) -> bool:
     if issubclass(kind, torch.Tensor):
         return False
     if kind in (tuple, frozenset):
-        members = [member for member in dict.__iter__(space) if type(member) is kind]
-        return not all(is_key(part) for member in members for part in member)
+        members: Any = [member for member in dict.__iter__(space) if type(member) is kind]
+        return _parts_ask(members)
     return type(raw_lookup(kind, "__eq__")) is not types.WrapperDescriptorType
+
+
+def _parts_ask(members: Any) -> bool:
+    """The same of what tuples and frozen sets hold, level by level: by their classes, since a loop
+    that fills a dict asks at each turn."""
+    while members:
+        parts = list(itertools.chain.from_iterable(members))
+        kinds = {*map(type, parts)} - _PLAIN
+        nested = kinds & {tuple, frozenset}
+        if kinds - nested and not all(is_key(p) for p in parts if type(p) in kinds - nested):
+            return True
+        members = [part for part in parts if type(part) in nested] if nested else ()
+    return False

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 
 from braze.capture.calls.torch_calls import leaf_call
+from braze.compat import private_names as private
 from braze.compat.torch.ambient_state import call_untraced
-from braze.compat.torch.tensor_abi import negative_view, plain_memory
+from braze.compat.torch.tensor_abi import plain_memory
 from braze.ir.captured.source import PlainMemorySource, Source
 from braze.tracing import Untraceable
 from braze.tracing.graph_inputs import Layout
 
 
-def adopt_lazy(interpreter: Any, real: torch.Tensor, source: Source, layout: Layout | None) -> Any:
+def wrap_lazy(interpreter: Any, real: torch.Tensor, source: Source, layout: Layout | None) -> Any:
     """The fake tensor with the numbers of such a tensor. Raises Untraceable where it is one that
     the
     graph cannot have."""
@@ -43,7 +44,7 @@ def adopt_lazy(interpreter: Any, real: torch.Tensor, source: Source, layout: Lay
     guard_context.give_class(made, torch.Tensor)
     with torch.set_grad_enabled(real.requires_grad):
         if real.is_neg():
-            made = leaf_call(interpreter, negative_view, (made,), {})
+            made = leaf_call(interpreter, private.negative_view, (made,), {})
         if real.is_conj():
             made = leaf_call(interpreter, torch.conj, (made,), {})
     tracer.add_lazy_input(made, real)

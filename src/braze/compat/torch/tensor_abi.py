@@ -105,16 +105,13 @@ def flagged_samples() -> list[torch.Tensor]:
     return [numbers, lazy, lazy.imag, private.zeros_by_flag((2,), device="cpu"), inference]
 
 
-negative_view = torch.ops.aten._neg_view.default
-
-
 def plain_memory(tensor: torch.Tensor) -> torch.Tensor:
     """A view of what a tensor's memory holds, without lazy conjugate and negative bits; gradients
     go through it to the tensor."""
     with torch.set_grad_enabled(tensor.requires_grad):
         if tensor.is_conj():
             tensor = tensor.conj()
-        return negative_view(tensor) if tensor.is_neg() else tensor
+        return private.negative_view(tensor) if tensor.is_neg() else tensor
 
 
 def implementation_address(tensor: torch.Tensor) -> int:
