@@ -287,9 +287,9 @@ def test_training_a_language_model(monkeypatch: pytest.MonkeyPatch, with_loss: b
     wanted = run(step)
     monkeypatch.setattr(align_products, "__defaults__", (EAGER,))
     log: list[Graph] = []
-    original = module._Writer.__init__
+    original = module._ProductRewriter.__init__
     monkeypatch.setattr(
-        module._Writer,
+        module._ProductRewriter,
         "__init__",
         lambda self, graph: (log.append(graph), original(self, graph))[1],
     )
