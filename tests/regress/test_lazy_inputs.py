@@ -139,3 +139,14 @@ def test_base_that_is_written_to_breaks() -> None:
             warnings.simplefilter("ignore")
             made.append(run(z, z.conj()))
     assert torch.equal(*made)
+
+
+def test_on_the_stack_at_a_break() -> None:
+    """The rest of the call has the conjugate among its inputs before it has a frame."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.conj(), braze.graph_break())[0] * 3
+
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    assert torch.equal(braze.compile(function, backend="eager")(x), x.conj() * 3)
+    assert not braze.explain(function)(x).left_to_eager

@@ -39,7 +39,7 @@ def leaf_call(
 ) -> Any:
     """Call a function of torch's on fake tensors; note it, unless a transform has wrapped
     tensors."""
-    if interpreter.frames[-1].runs_eagerly:
+    if interpreter.frames and interpreter.frames[-1].runs_eagerly:
         raise _disabled(interpreter.frames[-1].code, function)
     if interpreter.guard_context.opaque:
         check_opaque(interpreter, function, args, kwargs)

@@ -56,7 +56,7 @@ class Callers:
 
     def seen_by(self, function: Any) -> list[Caller]:
         """Those of a function of torch's that is called now. C++ sees one."""
-        if type(function) in C_FUNCTIONS:
+        if self._frames and type(function) in C_FUNCTIONS:
             return [self.at(self._frames[-1])]
         return [*self.captured(_SEEN), *self._outside][:_SEEN]
 

@@ -29,7 +29,7 @@ from braze.compat.torch.dynamo_interop import (
 )
 from braze.compat.torch.nn_modules import MODULE_CALL
 from braze.tracing.fake_tensor import TracedTensor
-from braze.tracing.symbolic.speculative_copies import CopySeen, is_free
+from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
 
 
 def _constant(value: Any) -> Any:
@@ -151,7 +151,7 @@ def _are_flags(values: tuple[Any, ...]) -> bool:
 def storage_offset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Known of what the frame made; guarded for an input and its views."""
     if args and interpreter.tracer.is_fake(args[0]):
-        if is_free(args[0]):
+        if is_free(args[0]) or is_lazy(args[0]):
             raise CopySeen
         interpreter.tracer.origin = interpreter.origin("Tensor.storage_offset")
         interpreter.tracer.note_offset(args[0].place)

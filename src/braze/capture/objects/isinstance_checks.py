@@ -23,6 +23,7 @@ from braze.compat.torch.dispatcher import WithoutMode
 from braze.compat.torch.tensor_abi import LEGACY_TYPE
 from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource
+from braze.tracing.symbolic.speculative_copies import CopySeen, is_lazy
 
 _MARKED = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
@@ -54,6 +55,8 @@ def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
 
 
 def _is_of_legacy_type(interpreter: Any, value: Any, cls: Any) -> bool:
+    if is_lazy(value):  # one with its negative bit set is of none of them
+        raise CopySeen
     device = value.device.type
     if device not in ("cpu", "cuda"):
         raise BreakRequested("unsupported-tensor", f"a tensor on {device} and {cls.__name__}")

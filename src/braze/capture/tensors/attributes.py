@@ -18,7 +18,7 @@ from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.fake_tensor_queries import QUESTIONS, Kept, unknown_names
-from braze.tracing.symbolic.speculative_copies import CopySeen, is_free
+from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
 
 # What a program gets at the attribute, where the fake tensor would refuse the call: the reason
 # names
@@ -47,8 +47,8 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
         return _version(interpreter, tensor)
     if name in ("output_nr", "retains_grad"):
         return _of_history(interpreter, tensor, name)
-    if name == "_base" and _is_of_a_view(interpreter, tensor):
-        raise BreakRequested("unsupported-tensor", "Tensor._base of a view")
+    if name == "_base":
+        _check_base(interpreter, tensor)
     if name == "data" and _refuses_changes(interpreter, tensor):
         raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
     meta = interpreter.guard_context.lookup(cls, name)
@@ -74,7 +74,7 @@ def _version(interpreter: Any, tensor: Any) -> Any:
     the graph's own writes change before a result could be made of it."""
     if interpreter.tracer.owner_of(tensor) is not None or tensor.place.given_at >= 0:
         raise BreakRequested("unsupported-tensor", "Tensor._version of an input")
-    if is_free(tensor):
+    if is_free(tensor) or is_lazy(tensor):
         raise CopySeen
     return interpreter.native(getattr, tensor, "_version")
 
@@ -85,6 +85,23 @@ def _of_history(interpreter: Any, tensor: Any, name: str) -> Any:
     if needs_gradients and not interpreter.native(getattr, tensor, "is_leaf"):
         raise BreakRequested("unsupported-tensor", f"Tensor.{name} of what has a history")
     return interpreter.native(getattr, tensor, name)
+
+
+def _check_base(interpreter: Any, tensor: Any) -> None:
+    """Break where eager has another base than the fake tensor."""
+    _check_seen_as_made(interpreter, tensor, "Tensor._base")
+    if _is_of_a_view(interpreter, tensor):
+        raise BreakRequested("unsupported-tensor", "Tensor._base of a view")
+
+
+def _check_seen_as_made(interpreter: Any, tensor: Any, what: str) -> None:
+    """Break where eager makes a tensor as a view, and the fake tensor is none: with a conjugate or
+    negative bit, or of a subclass, whose results `__torch_function__` makes views of plain ones."""
+    if is_lazy(tensor):
+        raise CopySeen
+    is_plain = interpreter.guard_context.type_of(tensor) in (torch.Tensor, torch.nn.Parameter)
+    if not is_plain and interpreter.tracer.real_of(tensor) is None:
+        raise BreakRequested("unsupported-tensor", f"{what} of what was made of a subclass")
 
 
 def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
@@ -100,8 +117,10 @@ def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
 def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An input's fake tensor is none, whatever the input is."""
     (tensor,) = args
-    if type(tensor) is TracedTensor and interpreter.tracer.real_of(tensor) is not None:
-        return _is_of_a_view(interpreter, tensor)
+    if type(tensor) is TracedTensor:
+        _check_seen_as_made(interpreter, tensor, "Tensor._is_view()")
+        if interpreter.tracer.real_of(tensor) is not None:
+            return _is_of_a_view(interpreter, tensor)
     return leaf_call(interpreter, torch.Tensor._is_view, args, kwargs)
 
 
