@@ -470,7 +470,6 @@ BREAKS = {
     "set_": ("unsupported-tensor",),
     "new_parameter_used": ("unbuildable-object",),
     "new_leaf": ("unbuildable-object",),
-    "conj_input": ("unsupported-tensor",),
     "sparse_in": ("unsupported-tensor",),
     "retain_grad_": ("gradient-hook",),
     "hook_": ("gradient-hook",),

@@ -286,11 +286,17 @@ def _given(tensor: Callable[[], Any]) -> Callable[[Made], Any]:
     return lambda made: made(tensor())
 
 
+def _conjugate_of_inference_mode() -> Any:
+    with torch.inference_mode():
+        return torch.ones(3, dtype=torch.complex64).conj()
+
+
 _KINDS: dict[str, Callable[[], Any]] = {
     "subclass with __torch_function__": lambda: X.as_subclass(Function),
     "subclass with __torch_dispatch__": lambda: Dispatched(X),
-    "conjugate": lambda: torch.ones(3, dtype=torch.complex64).conj(),
-    "negative": lambda: torch.ones(3, dtype=torch.complex64).conj().imag,
+    "tensor of zeros without memory": lambda: torch._efficientzerotensor((3,)),
+    "conjugate of inference mode": _conjugate_of_inference_mode,
+    "negative leaf": lambda: torch.ones(3, dtype=torch.complex64).conj().imag.requires_grad_(),
 }
 _CALLABLES: dict[str, Callable[[], Any]] = {
     "function": _is(add),
