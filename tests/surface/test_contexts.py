@@ -201,6 +201,9 @@ def settle() -> None:
     """Put back what whoever makes a manager changes."""
     torch.set_anomaly_enabled(False)
     torch._C._set_fwd_grad_enabled(True)
+    torch._C._set_grad_layout_enforcement_enabled(True)
+    torch._C._set_multithreading_enabled(True)
+    torch._C._set_view_replay_enabled(False)
     torch.set_grad_enabled(True)
 
 
@@ -216,6 +219,21 @@ WAYS = dict(ways())
 def own_backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     """A backend of a user's: runs what the text of the graph says."""
     return graph.forward
+
+
+def _settled() -> dict[str, bool]:
+    names = """_is_grad_layout_enforcement_enabled _is_multithreading_enabled
+    _is_view_replay_enabled _is_fwd_grad_enabled is_grad_enabled is_anomaly_enabled"""
+    return {name: getattr(torch._C, name)() for name in names.split()}
+
+
+def test_managers_that_are_made_only_leave_nothing_behind() -> None:
+    """Else whatever runs later in this process meets another eager."""
+    before = _settled()
+    for make in WAYS.values():
+        make()
+        settle()
+        assert _settled() == before
 
 
 BACKENDS: tuple[Any, ...] = ("aot_eager", "eager", own_backend)
