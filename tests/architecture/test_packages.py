@@ -107,7 +107,7 @@ def _upward_imports() -> Iterator[tuple[SourceFile, str, int]]:
         if package not in ORDER or file.path.name == "__init__.py":
             continue
         order = ORDER[package]
-        for imported, line in file.imports():
+        for imported, line in file.imports(for_types=False):  # annotations order nothing
             module = imported if imported in parts else imported.rpartition(".")[0]
             other, theirs = parts.get(module, ("", ""))
             if other == package and order.index(theirs) > order.index(part):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -15,10 +15,13 @@ from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.state.guard_context import NUMBERS, TENSORS
 from braze.compat.numpy.interface import DTYPE_CLASSES, FUNCTION_NAMES, SCALARS, numpy
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
-def set_up(interpreter: Any) -> Arrays:
+def set_up(interpreter: Interpreter) -> Arrays:
     """The arrays of an attempt, with what is done to them."""
     arrays = interpreter.guard_context.arrays = Arrays(interpreter)
     arrays.call = Calls(arrays)

@@ -4,7 +4,7 @@ Python code."""
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,9 +23,12 @@ from braze.compat.numpy.interface import (
 )
 from braze.compat.numpy.wrappers import arrays_of, tensors_of
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @answers(torch.Tensor.numpy)
-def _numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor = args[0]
     if type(tensor) not in TENSORS or interpreter.transforms:
         raise refusal("Tensor.numpy of such a tensor")
@@ -37,7 +40,7 @@ def _numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @answers(torch.from_numpy)
-def _from_numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _from_numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (array,) = args
     if type(array) is not FakeArray:
         return leaf_call(interpreter, torch.from_numpy, args, kwargs)
@@ -48,19 +51,19 @@ def _from_numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @answers(arrays_of)
-def _arrays_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _arrays_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of tensors on any device, and of such as gradients flow through."""
     given = interpreter.side_effects.native(args[0])
     return mapped(given, lambda v: interpreter.arrays.wrapped(v) if type(v) in TENSORS else v)
 
 
 @answers(tensors_of)
-def _tensors_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _tensors_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = interpreter.side_effects.native(args[0])
     return mapped(given, lambda v: _tensor_of(interpreter, v))
 
 
-def _tensor_of(interpreter: Any, value: Any) -> Any:
+def _tensor_of(interpreter: Interpreter, value: Any) -> Any:
     if type(value) is FakeArray:
         tensor = interpreter.arrays.tensor(value)
         return leaf_call(interpreter, torch.Tensor.view_as, (tensor, tensor), {})
@@ -76,7 +79,7 @@ def _register_functions() -> None:
 
             @answers(function)
             def call(
-                interpreter: Any,
+                interpreter: Interpreter,
                 args: tuple[Any, ...],
                 kwargs: dict[str, Any],
                 function: Any = function,
@@ -89,7 +92,7 @@ def _register_scalars() -> None:
 
         @answers(cls)
         def make(
-            interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type = cls
+            interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type = cls
         ) -> Any:
             if len(args) == 1 and not kwargs and type(args[0]) is FakeArray:
                 return interpreter.arrays.call.converted(cls, args[0])
@@ -105,7 +108,7 @@ def _register_types() -> None:
 
         @answers(cls)
         def make(
-            interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cls: Any = cls
+            interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], cls: Any = cls
         ) -> Any:
             plain = [_names_dtype(value) for value in args]
             if kwargs or len(args) != 1 or not all(plain):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.frames.control_signals import BreakRequested
@@ -13,6 +13,9 @@ from braze.capture.state.guard_by_parts import is_numpys_float
 from braze.capture.state.guard_context import NUMBERS
 from braze.compat.numpy.interface import DISPATCHER, UFUNC
 from braze.ir.captured.guard import GuardKind
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _PLAIN = frozenset({bool, int, float})
 
@@ -22,7 +25,7 @@ def is_numpys_function(cls: type) -> bool:
     return (cls.__module__, cls.__qualname__) == ("numpy", "ufunc")
 
 
-def guard_numpys_function(interpreter: Any, function: Any) -> None:
+def guard_numpys_function(interpreter: Interpreter, function: Any) -> None:
     """What is called where this was found stays it. Breaks the graph for instances of another class
     whose calls are C code."""
     if not is_numpys_function(type(function)):
@@ -32,7 +35,7 @@ def guard_numpys_function(interpreter: Any, function: Any) -> None:
 
 
 def call_on_numbers(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The function of numbers. Anything else, and what NumPy warns of, breaks the graph: a number
     of NumPy's that is no Python number, and what is not finite."""
@@ -48,7 +51,7 @@ def call_on_numbers(
     raise BreakRequested("unseen-callable", f"numpy.{function.__name__}")
 
 
-def _plain(interpreter: Any, value: Any) -> Any:
+def _plain(interpreter: Interpreter, value: Any) -> Any:
     """The number at hand, of those that stand for several."""
     convert = NUMBERS.get(type(value))
     return value if convert is None else interpreter.native(convert, value)
@@ -59,7 +62,7 @@ _ARRAY_LIKE = frozenset({FakeArray, list, tuple})
 
 
 def call_numpy(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A function of NumPy's: of numbers it is computed now, of arrays in the graph."""
     guard_context = interpreter.guard_context

@@ -12,7 +12,7 @@ not such a one, or NumPy raises, the graph breaks, and NumPy does it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
@@ -31,6 +31,9 @@ from braze.compat.torch.ambient_state import call_untraced
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import ArrayMemorySource, Source
 from braze.tracing.fake_tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # (the engine, what NumPy gives, arguments, keywords) -> tensors in the form of that
 ArrayFunction: TypeAlias = Callable[["Arrays", Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -59,7 +62,7 @@ class Arrays:
     device: where constants are made. call: what calls do (`array_calls.py`).
     """
 
-    def __init__(self, interpreter: Any) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         self.interpreter = interpreter
         options = interpreter.request.options
         self.traces = options is None or bool(options.trace_numpy)

@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from braze.capture.arrays.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.calls.c_allowlist import (
@@ -72,12 +72,16 @@ from braze.compat.python.packages import is_of_package
 from braze.compat.torch.state_setters import STATE_SETTERS
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
+
 
 @final
 class Callback:
     """A callable of the program that native code may call: the call is interpreted."""
 
-    def __init__(self, interpreter: Any, function: Any) -> None:
+    def __init__(self, interpreter: Interpreter, function: Any) -> None:
         self._interpreter = interpreter
         self.function = function
 
@@ -89,7 +93,7 @@ class Callback:
 
 
 def call_builtin(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a builtin function, method or slot."""
     return way_to_call(function)(interpreter, function, args, kwargs)
@@ -111,7 +115,7 @@ def way_to_call(function: Any) -> Way:
 
 
 def _leave_to_program(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A function of torch's that sets state: a graph would run under the state outside."""
     raise BreakRequested("global-state", describe(function))
@@ -125,13 +129,17 @@ def is_bound(function: Any) -> bool:
 
 
 def _answer(
-    handler: Any, interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    handler: Any,
+    interpreter: Interpreter,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     return answer(interpreter, function, handler, args, kwargs)
 
 
 def _call_function(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin function of a module."""
     if not is_pure(function):
@@ -141,7 +149,7 @@ def _call_function(
     return call_natively(interpreter, function, args, kwargs)
 
 
-def _check_all_fresh(interpreter: Any, function: Any, values: tuple[Any, ...]) -> None:
+def _check_all_fresh(interpreter: Interpreter, function: Any, values: tuple[Any, ...]) -> None:
     """Break where C code would read attributes of objects from outside."""
     if interpreter.side_effects.has_written_dicts():
         raise BreakRequested("unseen-callable", f"{describe(function)} after writes")
@@ -161,7 +169,7 @@ def _handler_of(function: Any) -> Any:
 
 
 def _call_bound(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin method bound to a value: as the class's method with the value first."""
     owner = function.__self__
@@ -207,7 +215,11 @@ def _answered_class_method(function: Any, owner: type) -> Any:
 
 
 def _call_of_class(
-    interpreter: Any, function: Any, owner: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    function: Any,
+    owner: type,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """A builtin method bound to a class: a class method of it or of a base, or its metaclass's."""
     found: Any
@@ -229,7 +241,11 @@ _CLASS_QUERIES = frozenset({"__subclasscheck__", "__instancecheck__"})
 
 
 def _call_new(
-    interpreter: Any, function: Any, owner: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    function: Any,
+    owner: type,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`tuple.__new__(cls, items)` and the like."""
     if owner.__module__ not in SAFE_MODULES:
@@ -244,7 +260,7 @@ def _call_new(
 
 def _call_method(
     holder: type,
-    interpreter: Any,
+    interpreter: Interpreter,
     function: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -291,7 +307,7 @@ def _call_method(
     return call_seen(interpreter, function, (owner, *native), keywords)
 
 
-def _own_items(interpreter: Any, function: Any, given: Any, owner: Any) -> Any:
+def _own_items(interpreter: Interpreter, function: Any, given: Any, owner: Any) -> Any:
     """What the method of a container gets for the container itself: lists and deques ask a class
     of the program's for its `__iter__`."""
     asks = function.__name__ in _GROWING and issubclass(type(given), (list, collections.deque))
@@ -315,7 +331,7 @@ _HOLDERS = frozenset({*EXACT})
 
 
 def call_natively(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
@@ -338,7 +354,7 @@ def call_natively(
     return call_seen(interpreter, function, known, named)
 
 
-def _with_items(interpreter: Any, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+def _with_items(interpreter: Interpreter, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     """Arguments of which one holds what C code iterates over, too; one that is long, or without
     end, is taken item by item."""
     items = native_iterable(interpreter, args[place])
@@ -350,7 +366,7 @@ _Fit: TypeAlias = Callable[[Any, Any], Any]
 
 
 def _fitted(
-    interpreter: Any, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, Any]
+    interpreter: Interpreter, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments made fit for C code, those wrapped that it calls."""
     name = identifier(called)
@@ -371,7 +387,7 @@ def _fitted(
     return native, {n: _called_argument(interpreter, value, fit) for n, value in kwargs.items()}
 
 
-def _called_argument(interpreter: Any, value: Any, fit: _Fit) -> Any:
+def _called_argument(interpreter: Interpreter, value: Any, fit: _Fit) -> Any:
     """An argument that C code may call."""
     if (
         interpreter.guard_context.lookup(type(value), "__call__") is ABSENT
@@ -398,7 +414,7 @@ def _fitting(function: Any) -> Any:
     return iterable_argument if module == "itertools" else native_argument
 
 
-def _counted_argument(interpreter: Any, value: Any) -> Any:
+def _counted_argument(interpreter: Interpreter, value: Any) -> Any:
     """Items for C code that asks first how many there may be."""
     made = iterable_argument(interpreter, value)
     if made is not value:
@@ -411,7 +427,7 @@ _COUNTING = frozenset({list, bytearray})
 _ORDERED = frozenset({"extend", "extendleft", "join"})
 
 
-def _keys_argument(interpreter: Any, value: Any) -> Any:
+def _keys_argument(interpreter: Interpreter, value: Any) -> Any:
     """Items that are looked up: which objects they are counts."""
     made = iterable_argument(interpreter, value)
     if type(made) in EXACT:
@@ -419,7 +435,7 @@ def _keys_argument(interpreter: Any, value: Any) -> Any:
     return made
 
 
-def _members_argument(interpreter: Any, value: Any) -> Any:
+def _members_argument(interpreter: Interpreter, value: Any) -> Any:
     """The same for a set's C code, which reads other sets past their `__iter__`."""
     if issubclass(type(value), SETS):
         value = interpreter.side_effects.contents(value)
@@ -428,7 +444,7 @@ def _members_argument(interpreter: Any, value: Any) -> Any:
     return _keys_argument(interpreter, value)
 
 
-def native_argument(interpreter: Any, value: Any) -> Any:
+def native_argument(interpreter: Interpreter, value: Any) -> Any:
     """A value as native code may have it."""
     cls = type(value)
     if cls is ShownText:
@@ -449,12 +465,12 @@ def native_argument(interpreter: Any, value: Any) -> Any:
     return value
 
 
-def _stored_argument(interpreter: Any, value: Any) -> Any:
+def _stored_argument(interpreter: Interpreter, value: Any) -> Any:
     """The same, for C code that keeps what it is given."""
     return value if issubclass(type(value), tuple) else native_argument(interpreter, value)
 
 
-def iterable_argument(interpreter: Any, value: Any) -> Any:
+def iterable_argument(interpreter: Interpreter, value: Any) -> Any:
     """The same, for native code that iterates its arguments."""
     cls = type(value)
     if cls is ShownText:
@@ -469,7 +485,7 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
 
 
 def call_seen(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call C code on values that it may have; what it calls in the program is interpreted, or
     breaks."""
@@ -539,7 +555,7 @@ _ASKING_KEYS: dict[type, frozenset[Any]] = {
 }
 
 
-def _is_found_by_identity(guard_context: Any, cls: type) -> bool:
+def _is_found_by_identity(guard_context: GuardContext, cls: type) -> bool:
     hashes = raw_lookup(cls, "__hash__") is object.__hash__
     found = hashes and raw_lookup(cls, "__eq__") is object.__eq__
     if found and not guard_context.made_classes:
@@ -547,7 +563,7 @@ def _is_found_by_identity(guard_context: Any, cls: type) -> bool:
     return found
 
 
-def _special_functions(guard_context: Any, cls: type) -> list[types.FunctionType]:
+def _special_functions(guard_context: GuardContext, cls: type) -> list[types.FunctionType]:
     """Those of a class, which changes while it is captured only if it is made in the frame."""
     found = guard_context.special_functions.get(cls)
     if found is None:
@@ -557,7 +573,7 @@ def _special_functions(guard_context: Any, cls: type) -> list[types.FunctionType
     return found
 
 
-def call_with_key(interpreter: Any, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
+def call_with_key(interpreter: Interpreter, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
     """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
     interpreted."""
     interpreter.guard_context.guard_identity(key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Iterator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.c_functions import Callback, call_natively
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
@@ -40,9 +40,12 @@ from braze.frozen import frozen
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import ObjectSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def call_cached(
-    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A call of a cached function: what its cache holds, or what its body gives."""
     handler = CALL_HANDLERS.get(cached)
@@ -116,7 +119,7 @@ class _Made:
 
 
 def _looked_at(
-    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _CachedCall:
     """The call with its key. Breaks where an argument is hashed or compared by code of the
     program's, or is a size that is symbolic."""
@@ -149,7 +152,7 @@ def _looked_at(
     return _CachedCall(cached, args, kwargs, key, tensor, is_fresh)
 
 
-def _without_symbol(interpreter: Any, value: Any) -> Any:
+def _without_symbol(interpreter: Interpreter, value: Any) -> Any:
     """An argument; a size or number that changes has the results of each of its values."""
     kind = NUMBERS.get(type(value))
     if kind is None:
@@ -159,7 +162,7 @@ def _without_symbol(interpreter: Any, value: Any) -> Any:
     return interpreter.native(kind, value)
 
 
-def _items(interpreter: Any, value: Any) -> Iterator[Any]:
+def _items(interpreter: Interpreter, value: Any) -> Iterator[Any]:
     """What a key is made of: the items of tuples, at any depth; those from outside are read."""
     if type(value) is tuple and not is_constant(value):
         for item in interpreter.side_effects.contents(value):
@@ -172,7 +175,7 @@ def _is_fixed(value: Any) -> bool:
     return is_constant(value) or is_identity(value)
 
 
-def _is_hashed_by_identity(interpreter: Any, value: Any) -> bool:
+def _is_hashed_by_identity(interpreter: Interpreter, value: Any) -> bool:
     if type(value) in TENSORS or type(value) in EXACT:
         return False
     lookup = interpreter.guard_context.lookup
@@ -180,7 +183,7 @@ def _is_hashed_by_identity(interpreter: Any, value: Any) -> bool:
     return found and lookup(type(value), "__eq__") is object.__eq__
 
 
-def _is_whole(interpreter: Any) -> bool:
+def _is_whole(interpreter: Interpreter) -> bool:
     """Whether no break is allowed."""
     options = interpreter.request.options
     return options is not None and bool(options.fullgraph)
@@ -189,7 +192,7 @@ def _is_whole(interpreter: Any) -> bool:
 # --- what is cached --------------------------------------------------------------------------
 
 
-def _guard_arguments(interpreter: Any, call: _CachedCall) -> None:
+def _guard_arguments(interpreter: Interpreter, call: _CachedCall) -> None:
     guard_context = interpreter.guard_context
     guard_context.guard_identities(call.given())
     for value in call.given():
@@ -201,7 +204,7 @@ def _guard_arguments(interpreter: Any, call: _CachedCall) -> None:
                 guard_context.guard(source, GuardKind.ID_MATCH, part)
 
 
-def _fits(interpreter: Any, cached: Any) -> bool:
+def _fits(interpreter: Interpreter, cached: Any) -> bool:
     """Whether the cache holds all that the frame asked of it, so that what the frame put there is
     dropped by nothing: what was used last stays longest."""
     size = maximum_size(cached)
@@ -212,7 +215,7 @@ def _fits(interpreter: Any, cached: Any) -> bool:
 _LATE = (CountedCall, FilledCall, RepeatedCall)
 
 
-def _check_room(interpreter: Any, cached: Any) -> None:
+def _check_room(interpreter: Interpreter, cached: Any) -> None:
     """What the frame put into the cache must have dropped nothing that is looked up now."""
     count = sum(filled is cached for filled, _ in interpreter.cached_results)
     if not count or maximum_size(cached) is None:
@@ -222,14 +225,14 @@ def _check_room(interpreter: Any, cached: Any) -> None:
     interpreter.guard_context.guard(None, GuardKind.HOLDS, Room(cached, count))
 
 
-def _held(interpreter: Any, cached: Any, key: Any, result: Any) -> Any:
+def _held(interpreter: Interpreter, cached: Any, key: Any, result: Any) -> Any:
     guard_context = interpreter.guard_context
     guard_context.guard(None, GuardKind.HOLDS, CachedResult(cached, key, result))
     name = getattr(cached, "__qualname__", "cached function")
     return guard_context.track(result, ObjectSource(f"{name}()", result))
 
 
-def _count(interpreter: Any, call: _CachedCall) -> None:
+def _count(interpreter: Interpreter, call: _CachedCall) -> None:
     repeated = RepeatedCall(call.cached, tuple(call.kwargs))
     interpreter.deferred_calls.append((repeated, call.given()))
 
@@ -237,7 +240,7 @@ def _count(interpreter: Any, call: _CachedCall) -> None:
 # --- what is not -----------------------------------------------------------------------------
 
 
-def _first_result(interpreter: Any, call: _CachedCall) -> Any:
+def _first_result(interpreter: Interpreter, call: _CachedCall) -> Any:
     """What the function's body gives, which goes into the cache after the graph ran."""
     cached, function = call.cached, cached_function(call.cached)
     if type(function) is not types.FunctionType:
@@ -273,14 +276,14 @@ def _first_result(interpreter: Any, call: _CachedCall) -> Any:
     return result
 
 
-def _written(interpreter: Any) -> tuple[Any, ...]:
+def _written(interpreter: Interpreter) -> tuple[Any, ...]:
     """What changes where the program does more than to compute, and to say something."""
     marks = interpreter.marks()
     draws = len(interpreter.draws)
     return marks[0], *marks[2:], draws, interpreter.tracer.recorder.progress
 
 
-def _guard_fillable(interpreter: Any, call: _CachedCall, result: Any) -> None:
+def _guard_fillable(interpreter: Interpreter, call: _CachedCall, result: Any) -> None:
     """Guard that the cache has no other result for the call than a constant that its body only
     computed: the graph that fills the cache serves the calls after it, too."""
     if call.is_fresh or call.tensor is not None:
@@ -291,7 +294,7 @@ def _guard_fillable(interpreter: Any, call: _CachedCall, result: Any) -> None:
     interpreter.guard_context.guard(None, GuardKind.HOLDS, question)
 
 
-def _guard_missing(interpreter: Any, call: _CachedCall) -> None:
+def _guard_missing(interpreter: Interpreter, call: _CachedCall) -> None:
     """Guard that the cache has no result for the call. Of several tensors one is asked."""
     if call.is_fresh:
         return
@@ -306,7 +309,7 @@ def _guard_missing(interpreter: Any, call: _CachedCall) -> None:
     guard_context.guard(source, GuardKind.UNCACHED, asked)
 
 
-def _really_called(interpreter: Any, call: _CachedCall, why: str) -> Any:
+def _really_called(interpreter: Interpreter, call: _CachedCall, why: str) -> Any:
     """What a body that cannot be interpreted gives: the call breaks. Where no break is allowed, a
     call with constants is made once, while the frame is captured."""
     function = cached_function(call.cached)
@@ -325,7 +328,7 @@ _SEVERAL = (functools.partial, types.MethodType, LRU_CACHE)
 
 
 def _call_torchs(
-    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Functions of torch's that are cached do nothing but find something out: nobody sees when
     they are called, or how often. What the frame has written already they might read, so that one
@@ -341,7 +344,7 @@ def _call_torchs(
 
 
 def _look_up(
-    interpreter: Any,
+    interpreter: Interpreter,
     cached: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],

@@ -9,11 +9,14 @@ names modules, so what they get next is in it.
 from __future__ import annotations
 
 import _thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
 from braze.compat.python.stdlib import SameThread
 from braze.ir.captured.guard import GuardKind
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # What the standard library builds of them is among them: each hands out or awaits such objects.
 _MODULES = frozenset(
@@ -54,7 +57,7 @@ def is_concurrent(module: Any) -> bool:
 
 
 @answers(_thread.get_ident)
-def get_ident(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_ident(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The number of the thread, which is another one where another thread calls."""
     if interpreter.frames[-1].globals.get("__name__") not in _TELLS_RECURSION:
         interpreter.guard_context.guard(None, GuardKind.HOLDS, SameThread())

@@ -8,7 +8,7 @@ import functools
 import logging
 import types
 import warnings
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -25,6 +25,9 @@ from braze.compat.python.stdlib import (
 from braze.ir.captured.guard import ABSENT
 from braze.tracing.fake_tensor import TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _REORDERABLE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 
 
@@ -33,7 +36,7 @@ class Logged:
     """A tensor that is logged: itself where it is not written to afterwards, else a copy made
     when it was logged."""
 
-    def __init__(self, interpreter: Any, tensor: Any) -> None:
+    def __init__(self, interpreter: Interpreter, tensor: Any) -> None:
         self.tensor = tensor
         self.step = interpreter.outer_step
         self.writes = _writes_to(tensor)
@@ -51,7 +54,7 @@ class Logged:
         return self.copy
 
 
-def is_reorderable(interpreter: Any, function: Any) -> bool:
+def is_reorderable(interpreter: Interpreter, function: Any) -> bool:
     """Whether the user let calls of a function be moved behind the graph."""
     options = interpreter.request.options
     if options is None or not options.reorderable_logging_functions:
@@ -60,7 +63,7 @@ def is_reorderable(interpreter: Any, function: Any) -> bool:
 
 
 def call_later(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Put a call off. Its result is taken to be None."""
     if not all(is_constant(value) or is_identity(value) for value in kwargs.values()):
@@ -87,7 +90,7 @@ def final_values(value: Any) -> Any:
     return value
 
 
-def snapshot(interpreter: Any, function: Any, value: Any) -> Any:
+def snapshot(interpreter: Interpreter, function: Any, value: Any) -> Any:
     """An argument of a call that is put off, as it is now."""
     if is_constant(value):
         return value
@@ -108,7 +111,7 @@ def _writes_to(tensor: Any) -> int:
 
 
 @answers(warnings.warn)
-def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def warn(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A warning is given after the graph ran."""
     level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
     if kwargs.keys() - {"category", "stacklevel"} or type(level) is not int:
@@ -126,7 +129,7 @@ def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     interpreter.put_off(functools.partial(warnings.warn, stacklevel=level), values, max(level, 1))
 
 
-def _are_filters_changed(interpreter: Any) -> bool:
+def _are_filters_changed(interpreter: Interpreter) -> bool:
     """Whether what decides over a warning is not what it will be after the frame."""
     side_effects = interpreter.side_effects
     space = vars(warnings)
@@ -136,7 +139,7 @@ def _are_filters_changed(interpreter: Any) -> bool:
     return id(warnings.filters) in side_effects.added or (shadow is not None and shadow.changed)
 
 
-def _is_ignored(interpreter: Any, category: Any) -> bool:
+def _is_ignored(interpreter: Interpreter, category: Any) -> bool:
     """Whether the first of the filters that the frame made ignores every warning of a category."""
     side_effects = interpreter.side_effects
     filters = side_effects.written(vars(warnings), "filters")
@@ -156,12 +159,12 @@ _DECIDING = ("filters", "showwarning", "_showwarnmsg_impl")
 
 
 @answers(*FILTERS_LOCK)
-def leave_lock(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def leave_lock(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The filters change when the frame is over, and nobody waits for them meanwhile."""
 
 
 @answers(FILTERS_MUTATED, FILTERS_MUTATED_UNDER_LOCK)
-def filters_mutated(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def filters_mutated(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The filters are as the frame leaves them when it is over: what was put off before would be
     filtered by those."""
     if interpreter.warned_at >= 0:
@@ -174,7 +177,7 @@ def filters_mutated(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def _log(function: Any) -> Any:
     """A log line of constants is written after the graph ran."""
 
-    def note(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def note(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or not all(is_constant(value) for value in args[1:]):
             raise BreakRequested("input-output", f"a log line: Logger.{function.__name__}")
         interpreter.put_off(function, args)

@@ -10,21 +10,24 @@ graph, and left by what runs the rest of the frame:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
 from braze.compat.torch.dynamo_interop import LABELS
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _NONE = (None, None, None)  # what `__exit__` gets where nothing was raised
 
 
-def enter_late(interpreter: Any, enter: Any, manager: Any) -> None:
+def enter_late(interpreter: Interpreter, enter: Any, manager: Any) -> None:
     """Enter a manager behind the graph, unless its block ends first."""
     interpreter.deferred_calls.append((enter, (manager,)))
 
 
-def leave_late(interpreter: Any, enter: Any, leave: Any, manager: Any) -> bool:
+def leave_late(interpreter: Interpreter, enter: Any, leave: Any, manager: Any) -> bool:
     """Leave a manager, behind the graph where something is left of it. Whether it had been entered
     in this frame."""
     late, entered, left = (
@@ -43,7 +46,7 @@ def leave_late(interpreter: Any, enter: Any, leave: Any, manager: Any) -> bool:
 def _enter_label(cls: type) -> Any:
     enter = vars(cls)["__enter__"]
 
-    def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         (label,) = args
         if interpreter.guard_context.source_of(label) is None:
             raise BreakRequested("unsupported-function", f"{cls.__qualname__} made in the frame")
@@ -56,7 +59,7 @@ def _enter_label(cls: type) -> Any:
 def _leave_label(cls: type) -> Any:
     enter, leave = vars(cls)["__enter__"], vars(cls)["__exit__"]
 
-    def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         leave_late(interpreter, enter, leave, args[0])
 
     return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -18,6 +18,9 @@ from braze.compat.torch.functorch import (
     with_transformed,
 )
 from braze.ir.captured.source import ClosureSource
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _TRANSFORMS = (
     torch.vmap,
@@ -37,7 +40,7 @@ class Transformed:
     which holds a trace. made_at: the step of the outermost loop that made it.
     """
 
-    def __init__(self, interpreter: Any, function: Any, made_by: Any) -> None:
+    def __init__(self, interpreter: Interpreter, function: Any, made_by: Any) -> None:
         self.function = function
         self.made_by = made_by
         self.made_at = interpreter.outer_step
@@ -52,7 +55,7 @@ class Whole:
 
 
 def _transform(transform: Any) -> Any:
-    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function, *rest = args
         made = interpreter.native(transform, Callback(interpreter, function), *rest, **kwargs)
         return Transformed(interpreter, made, (transform, args, kwargs))
@@ -65,7 +68,7 @@ for _function in _TRANSFORMS:
 
 
 @answers(torch.func.vjp)
-def take_vjp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def take_vjp(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The outputs, and a function that pulls gradients back through them."""
     function, *primals = args
     arguments = (Callback(interpreter, function), *primals)
@@ -74,7 +77,7 @@ def take_vjp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(torch.func.jvp)
-def take_jvp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def take_jvp(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     function, *rest = args
     return run_transform(
         interpreter, torch.func.jvp, (Callback(interpreter, function), *rest), kwargs
@@ -82,12 +85,14 @@ def take_jvp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(torch.func.linearize)
-def take_linearization(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def take_linearization(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     raise BreakRequested("unseen-python", "torch.func.linearize, which traces by itself")
 
 
 @answers(*LEVEL_CALLS)
-def change_levels(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def change_levels(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In a frame of torch.func's own. A level that capture enters would be open behind it."""
     raise BreakRequested("unseen-python", "a level of torch.func's transforms")
 
@@ -105,14 +110,14 @@ class ForwardLevel:
 
 
 @answers(ENTER_FORWARD)
-def enter_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def enter_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     level = interpreter.native(ENTER_FORWARD)
     interpreter.entered.append(ForwardLevel(level, interpreter.outer_step))
     return level
 
 
 @answers(EXIT_FORWARD)
-def exit_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def exit_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     levels = [entered for entered in interpreter.entered if type(entered) is ForwardLevel]
     if not levels:
         raise BreakRequested("unseen-python", "a level of forward mode that began outside")
@@ -121,14 +126,17 @@ def exit_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def call_transformed(
-    interpreter: Any, transformed: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    transformed: Transformed,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Run a transformed function on fake tensors; inside, the program is interpreted as ever."""
     return run_transform(interpreter, transformed.function, args, kwargs)
 
 
 def call_made_outside(
-    interpreter: Any,
+    interpreter: Interpreter,
     function: types.FunctionType,
     place: int,
     args: tuple[Any, ...],
@@ -146,7 +154,7 @@ def call_made_outside(
 
 
 def run_transform(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run code of torch.func on fake tensors."""
     native = interpreter.side_effects.native

@@ -10,9 +10,12 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from braze.capture.frames.control_signals import ProgramRaised
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # handler(interpreter, args, kwargs) -> result
 CallHandler: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -39,7 +42,7 @@ def is_answered(function: Any) -> bool:
 
 
 def answer(
-    interpreter: Any,
+    interpreter: Interpreter,
     function: Any,
     handler: CallHandler,
     args: tuple[Any, ...],

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import CONSTANTS, TENSORS
@@ -20,6 +20,10 @@ from braze.capture.state.provenance import module_of_class
 from braze.capture.state.side_effects import EXACT, MAPPINGS
 from braze.capture.state.special_methods import has_contents
 from braze.compat.python.packages import is_of_package
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
 _PASSED = CONSTANTS | TENSORS  # as they are
 _ASKED = (
@@ -34,7 +38,7 @@ _HEAP_TYPE = 1 << 9
 _LISTS = (list, tuple, collections.deque)
 
 
-def torch_argument(interpreter: Any, value: Any) -> Any:
+def torch_argument(interpreter: Interpreter, value: Any) -> Any:
     """The value that torch's C code gets for one of the program's; BreakRequested where it would
     run, or read, what nobody sees."""
     cls = type(value)
@@ -54,7 +58,7 @@ def torch_argument(interpreter: Any, value: Any) -> Any:
     return interpreter.side_effects.contents(value) if cls in EXACT else value
 
 
-def _with_items(interpreter: Any, cls: type, value: Any) -> Any:
+def _with_items(interpreter: Interpreter, cls: type, value: Any) -> Any:
     """A sequence with the items that C code gets; itself where they are those that it has."""
     kind = cls if cls in _LISTS else next(b for b in _LISTS if issubclass(type(value), b))
     held = list(kind.__iter__(value))
@@ -68,14 +72,14 @@ def _with_items(interpreter: Any, cls: type, value: Any) -> Any:
     return items if issubclass(cls, list) else collections.deque(items, value.maxlen)
 
 
-def _with_values(interpreter: Any, value: Any) -> Any:
+def _with_values(interpreter: Interpreter, value: Any) -> Any:
     held = list(dict.items(value))  # hashing a key may run the program, which changes the dict
     entries = [(key, torch_argument(interpreter, item)) for key, item in held]
     same = all(new is old for (_, new), (_, old) in zip(entries, held))
     return value if same else dict(entries)
 
 
-def _check_class(guard_context: Any, value: Any) -> None:
+def _check_class(guard_context: GuardContext, value: Any) -> None:
     """Break where the class answers in Python what C code may ask, or C code would read contents
     that are not guarded; guard that it does not."""
     cls: Any = type(value)

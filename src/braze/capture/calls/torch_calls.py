@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -33,9 +33,13 @@ from braze.tracing.python_decompositions import IN_PYTHON
 from braze.tracing.symbolic.speculative_copies import CopySeen, check_call, check_lazy, note_inner
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
+
 
 def leaf_call(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function of torch's on fake tensors; note it, unless a transform has wrapped
     tensors."""
@@ -101,7 +105,7 @@ def leaf_call(
     return result if subclass is None else of_class(interpreter, result, subclass, args)
 
 
-def _check_read(interpreter: Any, function: Any, args: Any, kwargs: Any) -> None:
+def _check_read(interpreter: Interpreter, function: Any, args: Any, kwargs: Any) -> None:
     """Settle texts that a function of torch's reads; break before it is given an array."""
     if interpreter.arrays.in_use:
         _check_arrays((args, kwargs))
@@ -127,13 +131,13 @@ def _disabled(code: Any, function: Any) -> BreakRequested:
     return BreakRequested("disabled", f"{call_name(function)} in {code.co_qualname}")
 
 
-def _check_methods(guard_context: Any, names: tuple[str, ...]) -> None:
+def _check_methods(guard_context: GuardContext, names: tuple[str, ...]) -> None:
     for name in names:
         if name not in guard_context.originals:
             check_original(guard_context, name)
 
 
-def check_original(guard_context: Any, name: str) -> None:
+def check_original(guard_context: GuardContext, name: str) -> None:
     """Guard that the program has not replaced what tensors have under a name, and break where it
     has: what is answered without asking the class is answered as PyTorch's own would be."""
     if guard_context.lookup(torch.Tensor, name) is not _ORIGINALS.get(name, ABSENT):
@@ -156,7 +160,7 @@ def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
 _METHODS: dict[Any, tuple[str, ...]] = dict(_methods())
 
 
-def _passed(interpreter: Any, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _passed(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a torch function as it takes them."""
     check_overrides(interpreter, call_name(function), args)
     return tuple(
@@ -247,7 +251,7 @@ def _writes_to(fake: Any) -> int:
 
 
 def unnoted_call(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call C code that is not torch's on values among which are fake tensors."""
     check_foreign(function, args)
@@ -367,7 +371,7 @@ def _as_named(text: str) -> str:
     return text
 
 
-def begin_leaf(interpreter: Any, tensor: Any, requires_grad: bool) -> Any:
+def begin_leaf(interpreter: Interpreter, tensor: Any, requires_grad: bool) -> Any:
     """Let a tensor made in this frame need gradients from now on, or not."""
     unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, requires_grad), {})
     tensor.place.tracks_gradient = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,9 @@ from braze.capture.state.guard_context import CONSTANTS, TENSORS
 from braze.compat.python.iterator_state import base_items
 from braze.compat.torch.dispatcher import TorchFunction, torch_function_of
 from braze.ir.captured.guard import ABSENT
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _NAME = "__torch_function__"
 _PLAIN = CONSTANTS | TENSORS
@@ -30,7 +33,7 @@ _NEVER_ASKED = frozenset(
 )
 
 
-def check_overrides(interpreter: Any, name: str, values: Iterable[Any]) -> None:
+def check_overrides(interpreter: Interpreter, name: str, values: Iterable[Any]) -> None:
     """A break where a value answers a torch call. name: of the function, as a user writes it."""
     for value in values:
         cls = type(value)
@@ -45,7 +48,7 @@ def check_overrides(interpreter: Any, name: str, values: Iterable[Any]) -> None:
             raise BreakRequested("unseen-python", detail)
 
 
-def _answers(interpreter: Any, value: Any, cls: type) -> bool:
+def _answers(interpreter: Interpreter, value: Any, cls: type) -> bool:
     guard_context = interpreter.guard_context
     if guard_context.lookup(cls, _NAME) is not ABSENT:
         return True
@@ -60,7 +63,7 @@ def _answers(interpreter: Any, value: Any, cls: type) -> bool:
     return _is_in_dict(interpreter, value)
 
 
-def _is_in_dict(interpreter: Any, value: Any) -> bool:
+def _is_in_dict(interpreter: Interpreter, value: Any) -> bool:
     try:
         space = object.__getattribute__(value, "__dict__")
     except AttributeError:

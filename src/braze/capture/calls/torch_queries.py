@@ -9,7 +9,7 @@ What is in no list breaks the graph: it may change something, or change by itsel
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -35,6 +35,9 @@ from braze.compat.torch.state_queries import (
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import ObjectSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _PLAIN = (bool, int, str, type(None), torch.device, torch.dtype)
 
 
@@ -50,7 +53,7 @@ def is_question(function: Any) -> bool:
 
 
 def ask_torch(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The answer of a C function of torch's that is no operator."""
     if _has_tensor(args) or _has_tensor(tuple(kwargs.values())):
@@ -75,13 +78,13 @@ def ask_torch(
 
 
 @answers(IN_WHOLE_BACKWARD)
-def ask_engine(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_engine(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Whether the backward that the thread is in, if any, is one of all leaves."""
     return _ask_again(interpreter, IN_WHOLE_BACKWARD, ())
 
 
 @answers(private.are_all_true)
-def ask_all(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_all(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor for its truth, which is asked by whoever calls: there the other side of a branch
     raises, so that it can be assumed (assertions.py)."""
     valid, _ = args
@@ -99,7 +102,7 @@ _ENUM_METHODS = frozenset(
 )
 
 
-def _ask_object(interpreter: Any, function: Any, owner: Any) -> Any:
+def _ask_object(interpreter: Interpreter, function: Any, owner: Any) -> Any:
     """Ask an object, and at each call that which is found at its place."""
     source = interpreter.guard_context.source_of(owner)
     if source is None:
@@ -109,7 +112,7 @@ def _ask_object(interpreter: Any, function: Any, owner: Any) -> Any:
     return answer
 
 
-def _ask_again(interpreter: Any, function: Any, args: tuple[Any, ...]) -> Any:
+def _ask_again(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> Any:
     """Ask, and at each call of the entry once more."""
     guard_context = interpreter.guard_context
     key = (function, args, "answer")
@@ -123,7 +126,7 @@ def _ask_again(interpreter: Any, function: Any, args: tuple[Any, ...]) -> Any:
     return _known(interpreter, function, answer)
 
 
-def _known(interpreter: Any, function: Any, answer: Any) -> Any:
+def _known(interpreter: Interpreter, function: Any, answer: Any) -> Any:
     """An answer that is an object of torch's, with a name by which it is found again."""
     if type(answer) in CONSTANTS or type(answer) in (list, tuple, dict):
         return answer

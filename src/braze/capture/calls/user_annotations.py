@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -25,6 +25,9 @@ from braze.compat.torch.dynamo_interop import is_torch_constant
 from braze.compat.torch.higher_order_ops import CALL_REGION
 from braze.ir.captured.source import ObjectSource
 from braze.marks import MARKS, Mark, allow_in_graph
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # Parts of Braze whose functions a program can come to: they are run, and never interpreted.
 _REACHED = (
@@ -68,7 +71,7 @@ def is_compiled(function: Any) -> bool:
 
 
 def call_marked(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The result of calling a marked function, a Redirect, or NOT_MARKED."""
     mark = MARKS.of(function) or _torch_mark(function)
@@ -125,7 +128,7 @@ def _is_procedure(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _call_procedure(
-    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], name: str
+    interpreter: Interpreter, function: types.FunctionType, args: tuple[Any, ...], name: str
 ) -> None:
     """A call that the user lets into the graph, which has no place for it: it comes when the graph
     ran, at each call, under the modes that it has in the frame. It breaks instead where a break is
@@ -148,7 +151,7 @@ def _cells(function: types.FunctionType) -> tuple[types.CellType, ...]:
     return function.__closure__ or ()
 
 
-def check_procedures(interpreter: Any) -> None:
+def check_procedures(interpreter: Interpreter) -> None:
     """CannotRebuild where the frame read or wrote what a call changes that came late."""
     side_effects, reads = interpreter.side_effects, interpreter.guard_context.reads
     late = [call for call, _ in interpreter.deferred_calls if type(call) is Procedure]
@@ -159,7 +162,7 @@ def check_procedures(interpreter: Any) -> None:
                 raise CannotRebuild(f"a variable of {name}(), whose call is late", procedure.step)
 
 
-def _call_ours(interpreter: Any, function: Any, args: tuple[Any, ...]) -> Any:
+def _call_ours(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> Any:
     """NOT_MARKED for a function that is none of Braze's own; a break at one that is, since Braze
     does not interpret itself, and a Redirect where it stands for the program's."""
     space = getattr(function, "__globals__", None)
@@ -185,7 +188,7 @@ _BREAKS = {
 }
 
 
-def _call_shielded(interpreter: Any, code: str, args: tuple[Any, ...]) -> Redirect:
+def _call_shielded(interpreter: Interpreter, code: str, args: tuple[Any, ...]) -> Redirect:
     """A compiled module inside of a compiled program is the module that it was made from; its
     `forward` is that of the model's class, whatever the model has in its dict, which may be what
     calls it."""
@@ -200,7 +203,7 @@ def _call_shielded(interpreter: Any, code: str, args: tuple[Any, ...]) -> Redire
 
 
 @answers(allow_in_graph, torch.compiler.allow_in_graph)
-def allow_here(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def allow_here(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """As the program itself would mark it; what a transform of torch.func gave is traced whole
     as it is."""
     (function,) = args
@@ -216,20 +219,24 @@ def allow_here(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @answers(CALL_REGION)
-def call_region(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_region(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function marked by torch.compiler.nested_compile_region is part of its caller's graph."""
     return interpreter.call(args[0], *args[1:], **kwargs)
 
 
 def call_whole(
-    interpreter: Any, whole: Whole, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, whole: Whole, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call it on fake tensors, without looking into its Python code."""
     return leaf_call(interpreter, whole.function, args, kwargs)
 
 
 def _call_once(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    interpreter: Interpreter,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
 ) -> Any:
     if any(type(value) in TENSORS for value in (*args, *kwargs.values())):
         raise BreakRequested("explicit", f"{name} is assumed constant but takes a tensor")

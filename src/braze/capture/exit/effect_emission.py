@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import _thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.exit.reconstruction import Reconstructor
 from braze.capture.state.side_effects import DELETED, DictWrites, SideEffects, ordered_items
@@ -22,8 +22,11 @@ from braze.ir.captured.frame import (
     SetItem,
 )
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def write_effects(interpreter: Any, writer: Reconstructor) -> list[Effect]:
+
+def write_effects(interpreter: Interpreter, writer: Reconstructor) -> list[Effect]:
     """Every write of the overlay; new objects that they hold are filled before, by `writer`."""
     side_effects: SideEffects = interpreter.side_effects
     effects: list[Effect] = []
@@ -51,7 +54,9 @@ def _value(writer: Reconstructor, value: Any) -> Recipe | None:
     return None if value is DELETED else writer.recipe(value)
 
 
-def _dict_effects(interpreter: Any, writer: Reconstructor, writes: DictWrites) -> list[Effect]:
+def _dict_effects(
+    interpreter: Interpreter, writer: Reconstructor, writes: DictWrites
+) -> list[Effect]:
     guard_context = interpreter.guard_context
     space, owner = writes.space, writes.owner
     if owner is not None:
@@ -66,7 +71,7 @@ def _dict_effects(interpreter: Any, writer: Reconstructor, writes: DictWrites) -
     ]
 
 
-def _contents_effect(interpreter: Any, writer: Reconstructor, shadow: Any) -> Effect:
+def _contents_effect(interpreter: Interpreter, writer: Reconstructor, shadow: Any) -> Effect:
     target = FromSource(interpreter.guard_context.known[id(shadow.original)][1])
     copy = shadow.copy
     contents: Recipe

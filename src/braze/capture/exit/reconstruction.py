@@ -10,7 +10,7 @@ import functools
 import operator
 import types
 import weakref
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -69,6 +69,9 @@ from braze.shapes.symbolic import ProgramInt, of_expression, program_value
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _VIEWS = {
     type({}.keys()): dict.keys,
     type({}.values()): dict.values,
@@ -100,7 +103,7 @@ class Reconstructor:
     fills: effects that give new instances and cells their contents.
     """
 
-    def __init__(self, interpreter: Any) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
         self._guard_context = interpreter.guard_context
         self._side_effects = interpreter.side_effects

@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.compat.python.bytecode import Instruction, decode
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # handler(interpreter, frame, instruction) -> True when another frame is on top now.
 Handler: TypeAlias = Callable[[Any, Any, Instruction], "bool | None"]
@@ -41,5 +44,5 @@ def steps_of(code: types.CodeType) -> tuple[Step, ...]:
     return tuple([(get(i.name, _no_handler), i) for i in decode(code).instructions])
 
 
-def _no_handler(interpreter: Any, frame: Any, instruction: Instruction) -> bool:
+def _no_handler(interpreter: Interpreter, frame: Any, instruction: Instruction) -> bool:
     raise BreakRequested("unsupported-opcode", instruction.name)

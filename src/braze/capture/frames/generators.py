@@ -6,13 +6,16 @@ import builtins
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised, chain
 from braze.capture.frames.frame import Frame
 from braze.capture.state.string_escape import handed_over
 from braze.compat.python.bytecode_versions import BYTECODE
 from braze.errors import CaptureError
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
 STOPITERATION_ERROR = 3
@@ -44,7 +47,7 @@ class InlinedGenerator:
     _interpreter: Any = None
     started = _running = False
 
-    def __init__(self, interpreter: Any, frame: Frame, call: tuple[Any, Any, Any]) -> None:
+    def __init__(self, interpreter: Interpreter, frame: Frame, call: tuple[Any, Any, Any]) -> None:
         self._interpreter = interpreter
         self.frame = frame
         self.call = call
@@ -267,7 +270,7 @@ def _raise(exception: BaseException) -> None:
     raise exception
 
 
-def _exception(interpreter: Any, kind: Any, value: Any, traceback: Any) -> BaseException:
+def _exception(interpreter: Interpreter, kind: Any, value: Any, traceback: Any) -> BaseException:
     """The exception of `throw(kind, value, traceback)`."""
     if isinstance(kind, type) and issubclass(kind, BaseException):
         if isinstance(value, kind):
@@ -290,7 +293,7 @@ def _exception(interpreter: Any, kind: Any, value: Any, traceback: Any) -> BaseE
     return kind
 
 
-def begin_expression(interpreter: Any, frame: Frame) -> None:
+def begin_expression(interpreter: Interpreter, frame: Frame) -> None:
     """Carry out what a generator expression does when it is made."""
     if not BYTECODE.expression_iterates:
         return

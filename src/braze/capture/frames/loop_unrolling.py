@@ -9,13 +9,16 @@ and by how many items its iterator says are left; of nested ones the outermost o
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested, LoopTooLong
 from braze.capture.frames.frame import Frame
 from braze.capture.frames.native_execution import check_idle
 from braze.compat.python.bytecode import Instruction
 from braze.compat.python.bytecode_versions import BYTECODE
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # Turns after which a loop is judged: shorter ones are always unrolled.
 _TURNS = 256
@@ -26,7 +29,7 @@ _COUNTED = frozenset(
 )
 
 
-def begin_turn(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def begin_turn(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     """A jump back begins the next turn of a loop. BreakRequested where the loop is known to be
     long, LoopTooLong where it turns out to be."""
     target = instruction.target

@@ -17,11 +17,14 @@ all, operators between them, has its outermost loop cut into turns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import BreakRequested, LoopTooLong
 from braze.capture.frames.frame import Frame
 from braze.compat.python.code_objects import entry_offset
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _MOST = 40
 _LARGE = 256
@@ -53,7 +56,7 @@ class IdleWork:
                 self.due -= len(value) // 16
 
 
-def check_idle(interpreter: Any) -> None:
+def check_idle(interpreter: Interpreter) -> None:
     """As many instructions as `idle_limit` were interpreted since this was asked. BreakRequested
     where none of them recorded an operator, LoopTooLong where there are far too many in all."""
     idle: IdleWork = interpreter.idle
@@ -70,7 +73,7 @@ def check_idle(interpreter: Any) -> None:
     idle.progress, idle.since, idle.due = progress, step, step + limit
 
 
-def _leave(interpreter: Any, text: str) -> BreakRequested:
+def _leave(interpreter: Interpreter, text: str) -> BreakRequested:
     since = interpreter.idle.since
     frames = list(_resumable(interpreter.frames))
     for frame in frames:
@@ -105,7 +108,7 @@ def _steps_of_entry(frame: Frame) -> int:
     return next(i for i, step in enumerate(frame.steps) if step[1].offset >= entry)
 
 
-def _outermost_loop(interpreter: Any) -> tuple[Any, int] | None:
+def _outermost_loop(interpreter: Interpreter) -> tuple[Any, int] | None:
     """The code and the beginning of the outermost loop that turned more than once."""
     return next(
         (

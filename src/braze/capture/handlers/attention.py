@@ -8,7 +8,7 @@ input: positions compared with each other, say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,13 +18,16 @@ from braze.compat.torch.dispatcher import WithoutMode
 from braze.tracing.attention_masks import MaskKind, kind_of_mask
 from braze.tracing.constant_folding import known_data
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _POSITIONAL = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _MOST_ELEMENTS = 1 << 26
 
 
 @answers(_ATTENTION)
-def attention(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def attention(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """As it is called, or without its mask. What is called wrongly raises by itself."""
     named = dict(zip(_POSITIONAL, args))
     if len(args) <= len(_POSITIONAL) and not named.keys() & kwargs.keys():
@@ -39,7 +42,7 @@ def attention(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 # --- private ---------------------------------------------------------------------------------
 
 
-def _kind_in_call(interpreter: Any, named: Mapping[str, Any]) -> MaskKind:
+def _kind_in_call(interpreter: Interpreter, named: Mapping[str, Any]) -> MaskKind:
     """What the mask of a call does that can do without it."""
     mask: Any
     query: Any
@@ -56,7 +59,7 @@ def _kind_in_call(interpreter: Any, named: Mapping[str, Any]) -> MaskKind:
     return kind if kind is MaskKind.NOTHING or square else MaskKind.OTHER
 
 
-def _kind_of(interpreter: Any, mask: Any) -> MaskKind:
+def _kind_of(interpreter: Interpreter, mask: Any) -> MaskKind:
     tracer = interpreter.tracer
     if interpreter.transforms or not tracer.is_fake(mask) or mask.requires_grad:
         return MaskKind.OTHER

@@ -7,7 +7,7 @@ graph, so that what is captured next begins in it.
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.deferred_contexts import enter_late, leave_late
 from braze.capture.calls.handler_registry import answers
@@ -16,11 +16,14 @@ from braze.capture.objects.attribute_load import load_attribute
 from braze.compat.torch.dynamo_interop import is_region, region_of_compiler
 from braze.regions import REGIONS, error_on_graph_break
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _FLAG, _BEFORE = "error_on_graph_break", "prev_error_on_graph_break"
 
 
 @answers(vars(error_on_graph_break)["__enter__"])
-def enter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def enter(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Behind the graph, too, until the region's end is met."""
     flag = bool(load_attribute(interpreter, args[0], _FLAG))
     interpreter.break_regions.append(flag)
@@ -28,7 +31,7 @@ def enter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 
 @answers(vars(error_on_graph_break)["__exit__"])
-def leave(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def leave(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Nothing is left of one that was entered here, where nothing else was put off since."""
     flag = interpreter.break_regions.pop()
     late = interpreter.deferred_calls
@@ -38,7 +41,9 @@ def leave(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         late.append((REGIONS.leave, ()))
 
 
-def enter_or_leave(interpreter: Any, function: types.FunctionType, args: tuple[Any, ...]) -> None:
+def enter_or_leave(
+    interpreter: Interpreter, function: types.FunctionType, args: tuple[Any, ...]
+) -> None:
     """`__enter__` or `__exit__` of a manager of PyTorch's compiler that the program made outside of
     the frame, in a `with` statement or in the function that it made as a decorator. It says whether
     breaks are errors, or sets what means nothing here."""
@@ -62,7 +67,10 @@ def enter_or_leave(interpreter: Any, function: types.FunctionType, args: tuple[A
 
 
 def call_in_region(
-    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    function: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """A call of what PyTorch's manager of this name, as a decorator, made of a function."""
     found = region_of_compiler(function)

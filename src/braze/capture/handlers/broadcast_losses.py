@@ -3,7 +3,7 @@ call it, whose Python code then asks whether sizes are equal."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -14,6 +14,9 @@ from braze.capture.state.guard_context import TENSORS
 from braze.shapes.symbolic import ProgramInt, plain_size, program_value
 from braze.tracing.shape_rules.strides import broadcast_shape
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _LOSSES = (
     functional.mse_loss,
     functional.l1_loss,
@@ -23,7 +26,7 @@ _LOSSES = (
 
 
 @answers(torch.broadcast_tensors)
-def broadcast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def broadcast(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Each tensor expanded to the common shape."""
     tensors = tuple(args[0]) if len(args) == 1 and type(args[0]) in (list, tuple) else args
     if not _are_symbolic(tensors):
@@ -40,7 +43,7 @@ def broadcast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _loss_of(function: Any) -> None:
     @answers(function)
-    def loss(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def loss(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors = [value for value in (*args, *kwargs.values()) if type(value) in TENSORS]
         if _are_symbolic(tensors):
             return interpreter.call_python(function, args, kwargs)

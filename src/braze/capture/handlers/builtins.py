@@ -7,7 +7,7 @@ import abc
 import collections
 import functools
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.calls.c_functions import call_natively, call_seen
@@ -51,13 +51,16 @@ from braze.ir.captured.guard import ABSENT, MRO, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _NOTHING = object()
 
 # --- what an object is -----------------------------------------------------------------------
 
 
 @answers(type)
-def type_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def type_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1:
         return make_instance(interpreter, type, args, kwargs)
     if type(args[0]) is InlinedGenerator:
@@ -66,7 +69,7 @@ def type_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @answers(isinstance)
-def is_instance(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_instance(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value, classes = args
     classes = interpreter.side_effects.native(classes)
     return is_instance_of(interpreter, value, classes)
@@ -76,7 +79,7 @@ def is_instance(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 _ANSWERED = ("torch", "typing", "enum")
 
 
-def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
+def is_instance_of(interpreter: Interpreter, value: Any, classes: Any) -> bool:
     """isinstance() as the program sees the value."""
     if interpreter.guard_context.type_of(value) is classes:  # before any `__instancecheck__`
         return True
@@ -105,14 +108,18 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
 
 
 @answers(_abc._abc_instancecheck)
-def is_instance_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_instance_of_abstract(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     abstract, value = args
     note_abstract(interpreter, interpreter.guard_context.type_of(value), abstract)
     return call_seen(interpreter, _abc._abc_instancecheck, args, kwargs)
 
 
 @answers(_abc._abc_subclasscheck)
-def is_subclass_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_subclass_of_abstract(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     abstract, cls = args
     if issubclass(type(cls), type):
         note_abstract(interpreter, cls, abstract)
@@ -120,12 +127,12 @@ def is_subclass_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dic
 
 
 @answers(issubclass)
-def is_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cls, classes = args
     return is_subclass_of(interpreter, cls, interpreter.side_effects.native(classes))
 
 
-def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
+def is_subclass_of(interpreter: Interpreter, cls: Any, classes: Any) -> bool:
     """issubclass(); a metaclass's own method is interpreted."""
     if issubclass(type(classes), tuple):
         return any(is_subclass_of(interpreter, cls, each) for each in classes)
@@ -141,12 +148,12 @@ def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
 
 
 @answers(callable)
-def is_callable(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_callable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return interpreter.guard_context.lookup(type(args[0]), "__call__") is not ABSENT
 
 
 @answers(id)
-def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def identity(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = args[0]
     real = interpreter.tracer.real_of(value) if type(value) in TENSORS else None
     interpreter.guard_context.keep(value)
@@ -154,7 +161,7 @@ def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return _of_this_call(interpreter, id, value, id(value if real is None else real))
 
 
-def _of_this_call(interpreter: Any, function: Any, value: Any, number: int) -> int:
+def _of_this_call(interpreter: Interpreter, function: Any, value: Any, number: int) -> int:
     """A number that an object has by being where it is: one that leaves the frame is asked for
     again, of the object that another call has in its place."""
     if type(value) not in CONSTANTS and not is_identity(value):
@@ -163,7 +170,7 @@ def _of_this_call(interpreter: Any, function: Any, value: Any, number: int) -> i
 
 
 @answers(hash, object.__hash__)
-def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def hash_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (value,) = args
     interpreter.guard_context.guard_identity(value)
     if type(value) in TENSORS:
@@ -179,28 +186,28 @@ def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return call_seen(interpreter, hash, (interpreter.side_effects.native(value),), {})
 
 
-def _hides_contents(interpreter: Any, value: Any) -> bool:
+def _hides_contents(interpreter: Interpreter, value: Any) -> bool:
     """Whether a value from outside has contents that are not guarded when C code reads them."""
     known = id(value) in interpreter.guard_context.known
     return known and not is_identity(value) and type(value) not in EXACT
 
 
 @answers(len)
-def len_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(args[0]) in TENSORS and args[0].dim() and type(args[0].shape[0]) is ProgramInt:
         return args[0].shape[0]
     return length(interpreter, *args)
 
 
 @answers(bool)
-def bool_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def bool_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
         return interpreter.native(bool, *args, **kwargs)
     return truth(interpreter, args[0])
 
 
 @answers(super)
-def super_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def super_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return interpreter.native(super, *args)
 
 
@@ -208,7 +215,7 @@ def super_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(getattr)
-def get_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, name, *default = args
     _check_name(interpreter, getattr, name)
     try:
@@ -220,18 +227,18 @@ def get_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         raise
 
 
-def _check_name(interpreter: Any, function: Any, name: Any, *rest: Any) -> None:
+def _check_name(interpreter: Interpreter, function: Any, name: Any, *rest: Any) -> None:
     """A name that is no text is the program's mistake."""
     if not issubclass(type(name), str):
         interpreter.native(function, object(), name, *rest)
 
 
 @answers(hasattr)
-def has_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def has_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return get_attribute(interpreter, (*args, _NOTHING), {}) is not _NOTHING
 
 
-def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
+def guard_missing(interpreter: Interpreter, owner: Any, name: str) -> None:
     """The program saw that a tensor from outside has no such attribute. (Of other objects each
     place where there was nothing is guarded.)"""
     if type(owner) not in TENSORS:
@@ -249,30 +256,32 @@ def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
 
 
 @answers(setattr)
-def set_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _check_name(interpreter, setattr, *args[1:])
     store_attribute(interpreter, *args)
 
 
 @answers(delattr)
-def del_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def del_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _check_name(interpreter, delattr, *args[1:])
     delete_attribute(interpreter, *args)
 
 
 @answers(object.__setattr__, type.__setattr__)
-def object_setattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_setattr(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _check_name(interpreter, object.__setattr__, *args[1:])
     store_generic(interpreter, *args)
 
 
 @answers(object.__delattr__, type.__delattr__)
-def object_delattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_delattr(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     delete_generic(interpreter, *args)
 
 
 @answers(*GENERIC)
-def object_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_getattribute(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     owner, name = args
     if issubclass(type(owner), (type, types.ModuleType)) or type(owner) in (*TENSORS, *CONSTANTS):
         raise BreakRequested("unsupported-attribute", "object.__getattribute__ of such an object")
@@ -280,35 +289,39 @@ def object_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[st
 
 
 @answers(type.__getattribute__)
-def type_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def type_getattribute(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return load_class_attribute(interpreter, *args, hooked=False)
 
 
 @answers(types.ModuleType.__getattribute__)
-def module_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def module_getattribute(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return load_module_attribute(interpreter, *args)
 
 
 @answers(object.__init__)
-def object_init(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_init(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         interpreter.native(object.__init__, *args, **kwargs)
 
 
 @answers(object.__new__)
-def object_new(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_new(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args and issubclass(type(args[0]), type):
         refuse_finalizer(interpreter.guard_context, args[0])
     return interpreter.native(object.__new__, *args, **kwargs)
 
 
 @answers(object)
-def make_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return interpreter.native(object, *args, **kwargs)
 
 
 @answers(type.__call__)
-def type_call(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return make_instance(interpreter, args[0], args[1:], kwargs)
 
 
@@ -316,14 +329,14 @@ def type_call(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 @answers(iter)
-def iter_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def iter_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1:
         return iterator_of(interpreter, args[0])
     return call_natively(interpreter, iter, args, kwargs)
 
 
 @answers(next)
-def next_value(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def next_value(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return next_of(interpreter, args[0])
     except ProgramRaised as raised:
@@ -333,7 +346,7 @@ def next_value(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @answers(any)
-def any_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def any_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     items = interpreter.native(iter, native_iterable(interpreter, args[0]))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         if truth(interpreter, item):
@@ -342,7 +355,7 @@ def any_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @answers(all)
-def all_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def all_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     items = interpreter.native(iter, native_iterable(interpreter, args[0]))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         if not truth(interpreter, item):
@@ -351,7 +364,7 @@ def all_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @answers(sum)
-def sum_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def sum_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     iterable, *start = args
     total = start[0] if start else kwargs.get("start", 0)
     if isinstance(total, (str, bytes, bytearray)):
@@ -370,7 +383,9 @@ def sum_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sign: str) -> Any:
+def _extremum(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], sign: str
+) -> Any:
     items = args
     if len(args) == 1:
         items = interpreter.native(tuple, native_iterable(interpreter, args[0]))
@@ -397,12 +412,12 @@ def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], s
 
 
 @answers(max)
-def max_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def max_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _extremum(interpreter, args, kwargs, ">")
 
 
 @answers(min)
-def min_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def min_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _extremum(interpreter, args, kwargs, "<")
 
 
@@ -410,7 +425,7 @@ def min_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _from_iterable(cls: type) -> Any:
-    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 1:
             return interpreter.native(cls, *args, **kwargs)
         value = args[0]
@@ -430,7 +445,7 @@ for _cls in (list, tuple, set, frozenset):
 
 
 @answers(dict)
-def make_dict(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_dict(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     made: dict[Any, Any] = {}
     if args:
         update_mapping(interpreter, made, args[0])
@@ -438,7 +453,7 @@ def make_dict(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return made
 
 
-def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
+def update_mapping(interpreter: Interpreter, target: Any, value: Any) -> None:
     """`dict.update(target, value)` with a mapping or pairs."""
     if interpreter.guard_context.lookup(type(value), "keys") is not ABSENT:
         dict.update(target, mapping_contents(interpreter, value))
@@ -453,7 +468,7 @@ def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
     call_seen(interpreter, dict.update, (target, entries), {})
 
 
-def _reverse(interpreter: Any, value: Any) -> Any:
+def _reverse(interpreter: Interpreter, value: Any) -> Any:
     """`reversed(value)`, which takes no iterator in the value's place."""
     kind = type(value)
     method = ABSENT if kind in TENSORS else interpreter.guard_context.lookup(kind, "__reversed__")
@@ -471,7 +486,7 @@ def _reverse(interpreter: Any, value: Any) -> Any:
 def _over_iterables(cls: Any) -> Any:
     """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
-    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if cls is reversed and (kwargs or len(args) != 1):
             return interpreter.native(reversed, *args, **kwargs)
         if cls is reversed:
@@ -486,12 +501,12 @@ for _lazy in (enumerate, zip, map, filter, reversed):
 
 
 @answers(range)
-def make_range(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_range(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return call_natively(interpreter, range, args, kwargs)
 
 
 @answers(slice)
-def make_slice(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_slice(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return slice(*args)
 
 
@@ -499,22 +514,22 @@ def make_slice(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @answers(str)
-def make_str(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_str(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and not kwargs:
         return text_of(interpreter, args[0], str)
     return interpreter.native(str, *args, **kwargs)
 
 
 @answers(repr)
-def repr_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def repr_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return text_of(interpreter, args[0], repr)
 
 
 @answers(format)
-def format_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def format_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return format_value(interpreter, args[0], None, args[1] if len(args) > 1 else "")
 
 
 @answers(print, input, open, breakpoint)
-def input_output(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def input_output(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise BreakRequested("input-output", "print or the like")

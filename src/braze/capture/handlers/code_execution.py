@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import call_natively
 from braze.capture.calls.handler_registry import answers
@@ -17,19 +17,22 @@ from braze.capture.opcodes.calls import local_variables
 from braze.capture.state.guard_context import BUILTINS, CONSTANTS
 from braze.ir.captured.source import ObjectSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # `from __future__` features of a code object, which what it compiles inherits.
 _FEATURES = 0x1FF0000
 
 
 @answers(globals)
-def globals_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def globals_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args or kwargs:
         return interpreter.native(globals, *args, **kwargs)
     return space_of(interpreter, interpreter.frames[-1].globals)
 
 
 @answers(vars)
-def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def vars_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args:
         return local_variables(interpreter, interpreter.frames[-1])
     try:
@@ -41,7 +44,7 @@ def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @answers(dir)
-def dir_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dir_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args:
         space = local_variables(interpreter, interpreter.frames[-1])
         keys = interpreter.call(interpreter.attribute(space, "keys"))
@@ -55,12 +58,12 @@ def dir_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return call_natively(interpreter, dir, args, kwargs)
 
 
-def _in_order(interpreter: Any, names: Any) -> list[Any]:
+def _in_order(interpreter: Interpreter, names: Any) -> list[Any]:
     names = interpreter.native(list, native_iterable(interpreter, names))
     return sorted_items(interpreter, names, None, False)
 
 
-def space_of(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:
+def space_of(interpreter: Interpreter, space: dict[str, Any]) -> dict[str, Any]:
     """A module's dict as an object that the program has."""
     guard_context = interpreter.guard_context
     if id(space) in guard_context.fresh:
@@ -70,7 +73,7 @@ def space_of(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:
 
 
 @answers(compile)
-def compile_source(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def compile_source(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("source", "filename", "mode", "flags", "dont_inherit")
     given = {**dict(zip(names, args)), **kwargs}
     if not given.pop("dont_inherit", False):
@@ -83,18 +86,18 @@ def compile_source(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(eval)
-def evaluate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def evaluate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _run(interpreter, "eval", args, kwargs)
 
 
 @answers(exec)
-def execute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def execute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         raise BreakRequested("unsupported-function", "exec() with a closure")
     _run(interpreter, "exec", args, kwargs)
 
 
-def _run(interpreter: Any, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(interpreter: Interpreter, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = dict(zip(("source", "globals", "locals"), args))
     given.update(kwargs)
     source = given["source"]
@@ -110,7 +113,9 @@ def _run(interpreter: Any, mode: str, args: tuple[Any, ...], kwargs: dict[str, A
     return interpreter.run(frame)
 
 
-def _spaces(interpreter: Any, mode: str, space: Any, names: Any) -> tuple[dict[str, Any], Any]:
+def _spaces(
+    interpreter: Interpreter, mode: str, space: Any, names: Any
+) -> tuple[dict[str, Any], Any]:
     """Globals and locals for the code: the caller's where none are given."""
     caller = interpreter.frames[-1]
     if space is None:
@@ -132,7 +137,9 @@ def _spaces(interpreter: Any, mode: str, space: Any, names: Any) -> tuple[dict[s
 
 
 @answers(types.FunctionType)
-def function_of_code(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def function_of_code(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A function; a dict that becomes its globals is written to for real if it is made here."""
     made = interpreter.native(types.FunctionType, *args, **kwargs)
     guard_context, space = interpreter.guard_context, made.__globals__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.handlers.break_regions import enter_or_leave
@@ -16,11 +16,17 @@ from braze.compat.torch.dynamo_interop import (
 )
 from braze.regions import error_on_graph_break
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _PYTHON_CALLABLES = (types.FunctionType, types.MethodType)
 
 
 def ask_compiler(
-    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    function: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """A call into torch's own compiler: answered from a table, or a break. What torch's own
     modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
@@ -45,7 +51,10 @@ def ask_compiler(
 
 
 def _leave_out(
-    interpreter: Any, disable: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    disable: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`disable(function)` in the frame, as FSDP2 says it around each hook: it gives a new function,
     calls of which break the graph. Without `recursive` it marks the function itself: a break."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import inspect
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import call_with_key, is_plain_key
 from braze.capture.calls.handler_registry import answers
@@ -18,8 +18,11 @@ from braze.capture.state.hidden_members import asks_members, finds_in_c
 from braze.capture.state.side_effects import check_order
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
+
+def _entry(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     """One entry of a dict, or ABSENT."""
     guard_context = interpreter.guard_context
     side_effects = interpreter.side_effects
@@ -30,7 +33,7 @@ def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
     return call_with_key(interpreter, dict.get, contents, key, ABSENT)
 
 
-def _look_up_once(interpreter: Any, method: Any, owner: Any, key: Any, *rest: Any) -> Any:
+def _look_up_once(interpreter: Interpreter, method: Any, owner: Any, key: Any, *rest: Any) -> Any:
     """Call a method of dicts that finds an entry and changes it. A second lookup would ask the
     key's `__eq__` once more than eager does."""
     check_order(owner)
@@ -40,7 +43,7 @@ def _look_up_once(interpreter: Any, method: Any, owner: Any, key: Any, *rest: An
 
 
 @answers(dict.get)
-def dict_get(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, key, *default = args
     found = _entry(interpreter, owner, key)
     if found is ABSENT:
@@ -49,7 +52,7 @@ def dict_get(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(dict.__getitem__)
-def dict_getitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_getitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, key = args
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:
@@ -63,7 +66,7 @@ def dict_getitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 @answers(dict.setdefault)
-def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_setdefault(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, key, *default = args
     if not is_plain_key(key) or asks_members(owner):
         return _look_up_once(interpreter, dict.setdefault, owner, key, *default)
@@ -75,11 +78,11 @@ def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @answers(dict.__setitem__)
-def dict_setitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_setitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _set_entry(interpreter, *args)
 
 
-def _set_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
+def _set_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> None:
     """`dict.__setitem__`, whatever the dict's class makes of an assignment."""
     check_order(owner)
     if id(owner) in interpreter.guard_context.known:
@@ -89,13 +92,13 @@ def _set_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
 
 
 @answers(dict.__delitem__)
-def dict_delitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_delitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     check_order(args[0])
     delete_entry(interpreter, *args)
 
 
 @answers(dict.pop)
-def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1:
         return interpreter.native(dict.pop, {})
     owner, key, *default = args
@@ -112,12 +115,12 @@ def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(dict.__contains__)
-def dict_contains(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_contains(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return dict_has_key(interpreter, *args)
 
 
 @answers(dict.update)
-def dict_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, *sources = args
     check_order(owner)
     added: dict[Any, Any] = {}
@@ -132,7 +135,7 @@ def dict_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @answers(collections.OrderedDict.update)
-def ordered_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ordered_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """By the class's own `__setitem__`."""
     owner, *sources = args
     for source in (*sources, kwargs):
@@ -147,7 +150,7 @@ def ordered_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(collections.OrderedDict.__ior__)
-def ordered_or(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ordered_or(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """As `update`."""
     owner, other = args
     ordered_update(interpreter, (owner, other), {})
@@ -155,7 +158,9 @@ def ordered_or(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @answers(collections.OrderedDict.setdefault)
-def ordered_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ordered_setdefault(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """By the class's own `in`, `[]` and assignment."""
     given = _SETDEFAULT.bind(*args, **kwargs).arguments
     owner, key, value = given["self"], given["key"], given.get("default")
@@ -168,7 +173,7 @@ def ordered_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str
 _SETDEFAULT = inspect.signature(collections.OrderedDict.setdefault)
 
 
-def _pairs(interpreter: Any, source: Any) -> list[Any]:
+def _pairs(interpreter: Interpreter, source: Any) -> list[Any]:
     pairs = interpreter.native(list, native_iterable(interpreter, source))
     found = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
     for pair in found:

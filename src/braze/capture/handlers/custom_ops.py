@@ -15,7 +15,7 @@ or lists of tensors, such that write to their arguments, and gradients that are 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,9 +26,12 @@ from braze.capture.training.autograd_functions import OperatorFunction, apply_fu
 from braze.compat.torch.custom_ops import definition_of, positional, registered_gradient
 from braze.compat.torch.dispatcher import has_python_kernel_for_all
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def call_operator(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A call of an operator overload, or of the packet of several."""
     options = interpreter.request.options

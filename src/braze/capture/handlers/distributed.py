@@ -10,12 +10,15 @@ whole. Functional collectives are no part of it: they are operators of a graph.
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # Public functions that ask only: by Python code that reads what is guarded.
 _QUESTIONS = frozenset(
@@ -50,7 +53,7 @@ def communicating_functions() -> dict[Any, str]:
 
 
 def _communicates(name: str) -> Any:
-    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise BreakRequested("communication", f"torch.distributed.{name}()")
 
     return stop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
@@ -12,12 +12,15 @@ from braze.capture.opcodes.calls import local_variables
 from braze.compat import private_names as private
 from braze.compat.python.bytecode_versions import BYTECODE
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @final
 class FrameView:
     """One interpreted frame, as far as programs look at frames. It does not leave the capture."""
 
-    def __init__(self, interpreter: Any, index: int) -> None:
+    def __init__(self, interpreter: Interpreter, index: int) -> None:
         self._interpreter = interpreter
         self._index = index
         frame = interpreter.frames[index]
@@ -39,19 +42,19 @@ class FrameView:
         return _view(self._interpreter, self._index - 1)
 
 
-def _view(interpreter: Any, index: int) -> FrameView:
+def _view(interpreter: Interpreter, index: int) -> FrameView:
     if index < 0:
         raise BreakRequested("unsupported-function", "a look at the frames of callers")
     return FrameView(interpreter, index)
 
 
 @answers(private.getframe)
-def get_frame(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_frame(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     depth = args[0] if args else 0
     return _view(interpreter, len(interpreter.frames) - 1 - depth)
 
 
-def _module_name(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _module_name(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     depth = args[0] if args else kwargs.get("depth", 0)
     index = len(interpreter.frames) - 1 - depth
     if index < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.state.guard_context import TENSORS
 from braze.compat.torch.aten import aten
 from braze.shapes.symbolic import ProgramInt
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _SIGNATURE = inspect.signature(torch.nn.functional.interpolate)
 # By (mode, spatial dimensions): the operator, and whether it takes align_corners.
@@ -32,7 +35,7 @@ _OPERATORS: dict[tuple[str, int], tuple[Any, bool]] = {
 
 
 @answers(torch.nn.functional.interpolate)
-def interpolate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def interpolate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     function = torch.nn.functional.interpolate
     given = _SIGNATURE.bind(*args, **kwargs)
     given.apply_defaults()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,9 +24,12 @@ from braze.compat.torch.ambient_state import call_untraced
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def _conversion(cls: type, method: str) -> Any:
-    def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]
@@ -63,7 +66,7 @@ def _conversion(cls: type, method: str) -> Any:
     return convert
 
 
-def _warn_of_history(interpreter: Any, cls: type) -> None:
+def _warn_of_history(interpreter: Interpreter, cls: type) -> None:
     """Let PyTorch warn, once a process, that Python makes a number of a tensor with gradients; not
     where that is an error, which later calls do not raise."""
     if any(action == "error" for action, *_ in warnings.filters):
@@ -84,7 +87,7 @@ for _cls, _method in ((int, "__int__"), (float, "__float__"), (complex, "__compl
 
 
 @answers(round)
-def round_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def round_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args and type(args[0]) in TENSORS:
         return leaf_call(interpreter, round, args, kwargs)
     if args and type(args[0]) in NUMBERS:
@@ -101,14 +104,14 @@ _DIVMOD = Operator(divmod, "__divmod__", "__rdivmod__", sign="divmod()")
 
 
 @answers(divmod)
-def divmod_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def divmod_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs:
         return interpreter.native(divmod, *args, **kwargs)
     return binary(interpreter, _DIVMOD, *args)
 
 
 @answers(torch.Size.numel)
-def count_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of sizes among which are symbols: C would ask for their numbers."""
     if len(args) == 1 and ProgramInt in map(type, args[0]):
         return interpreter.native(math.prod, args[0])
@@ -116,7 +119,7 @@ def count_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(pow)
-def power(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def power(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = {**dict(zip(("base", "exp", "mod"), args)), **kwargs}
     if given.keys() == {"base", "exp"}:
         return binary(interpreter, OPERATORS["**"], given["base"], given["exp"])
@@ -127,5 +130,5 @@ def power(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 @answers(abs)
-def abs_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def abs_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return unary(interpreter, UNARY["__abs__"], args[0])

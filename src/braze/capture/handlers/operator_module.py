@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import ProgramRaised
@@ -23,9 +23,12 @@ from braze.capture.objects.truth import truth
 from braze.capture.state.guard_context import is_constant
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def _two(op: Any) -> Any:
-    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) != 2 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
         return binary(interpreter, op, *args)
@@ -34,7 +37,7 @@ def _two(op: Any) -> Any:
 
 
 def _one(op: Any) -> Any:
-    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) != 1 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
         return unary(interpreter, op, *args)
@@ -49,7 +52,7 @@ for _name in ("__neg__", "__pos__", "__invert__"):
 
 
 @answers(operator.iconcat)
-def concatenate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def concatenate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`a += b` of what can be indexed."""
     is_sequence = len(args) == 2 and not issubclass(type(args[0]), dict)
     if not is_sequence or interpreter.guard_context.lookup(type(args[0]), "__getitem__") is ABSENT:
@@ -58,42 +61,50 @@ def concatenate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @answers(operator.contains)
-def contains_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def contains_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return contains(interpreter, *args)
 
 
 @answers(operator.getitem)
-def getitem_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def getitem_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return get_item(interpreter, *args)
 
 
 @answers(operator.setitem)
-def setitem_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def setitem_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     store_item(interpreter, *args)
 
 
 @answers(operator.delitem)
-def delitem_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def delitem_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     delete_item(interpreter, *args)
 
 
 @answers(operator.truth)
-def truth_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def truth_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return truth(interpreter, *args)
 
 
 @answers(operator.not_)
-def not_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def not_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return not truth(interpreter, *args)
 
 
 @answers(operator.is_)
-def is_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return is_same(interpreter, *args)
 
 
 @answers(operator.is_not)
-def is_not_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_not_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return not is_same(interpreter, *args)
 
 
@@ -106,7 +117,7 @@ class _Ordered:
 
     __slots__ = ("_interpreter", "key")
 
-    def __init__(self, interpreter: Any, key: Any) -> None:
+    def __init__(self, interpreter: Interpreter, key: Any) -> None:
         self._interpreter = interpreter
         self.key = key
 
@@ -119,7 +130,7 @@ class _Ordered:
         raise problem
 
 
-def sorted_items(interpreter: Any, items: list[Any], key: Any, reverse: Any) -> list[Any]:
+def sorted_items(interpreter: Interpreter, items: list[Any], key: Any, reverse: Any) -> list[Any]:
     """The items in order, as a new list."""
     keys = items if key is None else [interpreter.call(key, item) for item in items]
     if not all(map(is_constant, keys)):
@@ -130,7 +141,7 @@ def sorted_items(interpreter: Any, items: list[Any], key: Any, reverse: Any) -> 
 
 
 @answers(sorted)
-def sorted_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def sorted_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return interpreter.native(sorted, *args, **kwargs)
     items = interpreter.native(list, counted_iterable(interpreter, args[0]))
@@ -138,7 +149,7 @@ def sorted_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @answers(list.sort)
-def sort_method(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def sort_method(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return interpreter.native(list.sort, *args, **kwargs)
     target = interpreter.side_effects.changed(args[0])
@@ -153,7 +164,7 @@ def sort_method(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @answers(functools.reduce)
-def reduce_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def reduce_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not 2 <= len(args) <= 3 or kwargs:
         return interpreter.native(functools.reduce, *args, **kwargs)  # raises
     function, iterable, *initial = args

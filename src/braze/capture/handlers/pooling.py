@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -18,6 +18,9 @@ from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.state.guard_context import TENSORS
 from braze.shapes.symbolic import ProgramInt
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 
 def _of_average(
@@ -42,12 +45,12 @@ def _of_maximum(
 ) -> Any: ...
 
 
-def _mean(interpreter: Any, image: Any, rank: int) -> Any:
+def _mean(interpreter: Interpreter, image: Any, rank: int) -> Any:
     dims = tuple(range(-rank, 0))
     return leaf_call(interpreter, torch.mean, (image, dims, True), {})
 
 
-def _maximum(interpreter: Any, image: Any, rank: int) -> Any:
+def _maximum(interpreter: Interpreter, image: Any, rank: int) -> Any:
     """Of equal values the first one gets the gradient, as in pooling: so not `amax`."""
     ahead = image.shape[:-rank]
     flat = leaf_call(interpreter, torch.flatten, (image, -rank), {})
@@ -69,7 +72,7 @@ _POOLINGS: dict[Any, tuple[int, Any, _Pooling]] = {
 
 def _answer_for(function: Any, rank: int, signature: inspect.Signature, pooling: _Pooling) -> None:
     @answers(function)
-    def pool(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def pool(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:

@@ -11,7 +11,7 @@ import functools
 import math
 import types
 from collections.abc import Iterable
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from braze.capture.frames.control_signals import CannotRebuild, ProgramRaised
 from braze.capture.frames.frame import Frame
@@ -19,6 +19,9 @@ from braze.capture.handlers.dispatch import known_function, open_closure
 from braze.capture.opcodes.variables import read_global
 from braze.capture.state.guard_context import is_constant
 from braze.ir.captured.guard import ABSENT
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # What a function read: of its module's names, or (where the frame is None) its closure's.
 _Reading: TypeAlias = tuple[Frame, str, bool, Any]
@@ -31,7 +34,7 @@ class NumberFunctions:
     unchanged: raises CannotRebuild where the frame wrote to what they read.
     """
 
-    def __init__(self, interpreter: Any) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter: Any = interpreter
         self._known: dict[int, tuple[Any, bool]] = {}
         self._readings: list[_Reading] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import (
     call_builtin,
@@ -16,9 +16,12 @@ from braze.capture.calls.handler_registry import answers
 from braze.capture.objects.formatting import text_of
 from braze.capture.state.lazy_strings import SETTLING, ShownText, joined
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @answers(str.join)
-def join(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def join(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`separator.join(parts)`: with sizes in a part, a text that shows them."""
     separator, parts = args
     parts = iterable_argument(interpreter, parts)
@@ -33,7 +36,7 @@ def join(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 @answers(object.__str__)
-def text_of_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def text_of_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`object.__str__` calls the `__repr__` of the class, which may be the program's."""
     if len(args) == 1 and not kwargs:
         return text_of(interpreter, args[0], repr)
@@ -41,7 +44,7 @@ def text_of_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(itertools.accumulate)
-def accumulate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def accumulate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """By itself it adds in C what an iterator gives later."""
     if len(args) < 2 and kwargs.get("func") is None:
         kwargs = {**kwargs, "func": operator.add}
@@ -53,7 +56,7 @@ def _answer_method(name: str, of_shown: Any) -> None:
     method = getattr(str, name)
 
     @answers(of_shown)
-    def call(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         text, *others = args
         plain = interpreter.native(ShownText.settle, text)
         return call_builtin(interpreter, method, (plain, *others), kwargs)

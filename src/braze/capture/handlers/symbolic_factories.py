@@ -6,7 +6,7 @@ torch.triu_indices(n, n)   aten.triu_indices, whose result's size follows from `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,11 +15,14 @@ from braze.capture.calls.torch_calls import leaf_call
 from braze.compat.torch.aten import aten
 from braze.shapes.symbolic import ProgramInt, plain_size
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _OPTIONS = frozenset({"dtype", "device"})
 
 
 @answers(torch.linspace)
-def linspace(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def linspace(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """From numbers to numbers, in symbolically many steps."""
     named = {**dict(zip(("start", "end", "steps"), args)), **kwargs}
     options = {name: named[name] for name in named.keys() & _OPTIONS if named[name] is not None}
@@ -37,7 +40,7 @@ def linspace(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _indices_of(function: Any, op: Any) -> None:
     @answers(function)
-    def indices(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def indices(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Of a triangle of a matrix whose sizes are symbols."""
         named = {**dict(zip(("row", "col", "offset"), args)), **kwargs}
         options = {name: named[name] for name in named.keys() & _OPTIONS if named[name] is not None}
@@ -60,12 +63,16 @@ _indices_of(torch.tril_indices, aten.tril_indices.default)
 _indices_of(torch.triu_indices, aten.triu_indices.default)
 
 
-def _runs_eagerly(interpreter: Any) -> bool:
+def _runs_eagerly(interpreter: Interpreter) -> bool:
     return bool(interpreter.frames[-1].runs_eagerly)
 
 
 def _recorded(
-    interpreter: Any, function: Any, op: Any, numbers: tuple[Any, ...], options: dict[str, Any]
+    interpreter: Interpreter,
+    function: Any,
+    op: Any,
+    numbers: tuple[Any, ...],
+    options: dict[str, Any],
 ) -> Any:
     tracer = interpreter.tracer
     tracer.origin = interpreter.origin(f"torch.{function.__name__}")

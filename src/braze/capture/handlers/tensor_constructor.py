@@ -6,7 +6,7 @@ torch.tensor([0.5, lr])   stack([full([], 0.5), %lr])
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from braze.capture.calls.torch_calls import leaf_call, unnoted_call
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat, number_value
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # Integers of more are constants: each would be an operator, and a guard on its range.
 _LONG = 64
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16})
@@ -24,7 +27,7 @@ _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int
 
 def _tensor_of(make: Any) -> None:
     @answers(make)
-    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(("data", "dtype", "device"), args)) | kwargs
         data, asks = given.pop("data", None), given.pop("requires_grad", False)
         if type(data) is FakeArray:
@@ -72,7 +75,9 @@ def _fit(numbers: list[Any], dtype: torch.dtype, whole: bool) -> bool:
     return dtype in _WIDE or (dtype is torch.int64 and whole)
 
 
-def _of_floats(interpreter: Any, numbers: list[Any], is_row: bool, wanted: dict[str, Any]) -> Any:
+def _of_floats(
+    interpreter: Interpreter, numbers: list[Any], is_row: bool, wanted: dict[str, Any]
+) -> Any:
     tracer = interpreter.tracer
     if ProgramInt in map(type, numbers):
         numbers = [interpreter.call(float, n) if type(n) is ProgramInt else n for n in numbers]

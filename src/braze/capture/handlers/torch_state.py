@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.utils.checkpoint
 
@@ -31,16 +31,19 @@ from braze.compat.torch.nn_modules import MODULE_CALL
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def _constant(value: Any) -> Any:
-    def answer(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return value
 
     return answer
 
 
 @answers(*COMPILING)
-def is_compiling(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_compiling(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Yes; but a module's call asks whether to leave out the hooks that an exception calls, and
     `torch.optim` is taken as eager runs it: it computes bias corrections on numbers of double
     precision, and for a compiler on tensors of single."""
@@ -58,7 +61,7 @@ for _functions, _value in ((NOT_TRACING, False), (NOTHING, None), (NO_MODES, 0))
 def _manager(cls: type) -> Any:
     """Context managers of torch's ambient state run for real; capture restores it at the end."""
 
-    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return interpreter.native(cls, *args, **kwargs)
 
     return make
@@ -67,7 +70,7 @@ def _manager(cls: type) -> Any:
 def _manager_method(function: Any, enters: bool) -> Any:
     """Methods of a manager made here run for real; one from outside is read and kept back."""
 
-    def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         manager, entered = args[0], interpreter.entered
         if interpreter.guard_context.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)
@@ -106,7 +109,7 @@ for _method in (torch.device.__enter__, torch.device.__exit__):
 
 
 def _not_in_a_graph(what: str) -> Any:
-    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise BreakRequested("global-state", what)
 
     return stop
@@ -132,7 +135,7 @@ for _what, _functions in _GLOBAL_STATE.items():
 
 @answers(torch.use_deterministic_algorithms)
 def use_deterministic_algorithms(
-    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Holds from here on; capture puts it back, and the whole call, which also tells a part of
     PyTorch's that eager code may import, is made behind the graph."""
@@ -148,7 +151,7 @@ def _are_flags(values: tuple[Any, ...]) -> bool:
 
 
 @answers(torch.Tensor.storage_offset)
-def storage_offset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def storage_offset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Known of what the frame made; guarded for an input and its views."""
     if args and interpreter.tracer.is_fake(args[0]):
         if is_free(args[0]) or is_lazy(args[0]):
@@ -159,7 +162,7 @@ def storage_offset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(*LABELS)
-def label(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return contextlib.nullcontext()
 
 
@@ -176,7 +179,7 @@ _CHECKPOINT_OPTIONS = frozenset(
 
 
 @answers(torch.utils.checkpoint.checkpoint)
-def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def checkpoint(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What is kept for the backward is decided for the graph as a whole: only the call is made.
     The reentrant kind records no gradients unless an argument needs one, and it has none for
     `torch.autograd.grad`."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextvars
 from contextvars import ContextVar, Token
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import is_constant
 from braze.ir.captured.guard import GuardKind
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 
 @final
@@ -43,7 +46,7 @@ def value_in_context(variable: ContextVar[Any]) -> Any:
 
 
 @answers(ContextVar.get)
-def get(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The value that the frame set, or that is found at each call."""
     variable, *default = args
     _check_known(interpreter, variable)
@@ -64,7 +67,7 @@ def get(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 @answers(ContextVar.set)
-def set_variable(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_variable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The token is a real one, of a context of its own."""
     variable, value = args
     _check_known(interpreter, variable)
@@ -76,7 +79,7 @@ def set_variable(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 @answers(ContextVar.reset)
-def reset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def reset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Nothing is left of what was set last; other tokens are for the program's own call."""
     variable, token = args
     last, _ = interpreter.deferred_calls[-1] if interpreter.deferred_calls else (None, ())
@@ -88,6 +91,6 @@ def reset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 # --- private ---------------------------------------------------------------------------------
 
 
-def _check_known(interpreter: Any, variable: ContextVar[Any]) -> None:
+def _check_known(interpreter: Interpreter, variable: ContextVar[Any]) -> None:
     if id(variable) not in interpreter.guard_context.known:
         raise BreakRequested("unseen-callable", "a method of a new ContextVar")

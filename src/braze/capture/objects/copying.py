@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import copyreg
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import call_natively
 from braze.capture.calls.handler_registry import answers
@@ -15,9 +15,12 @@ from braze.capture.state.guard_context import is_identity
 from braze.capture.state.side_effects import EXACT
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @answers(object.__reduce_ex__)
-def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def reduce_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`copyreg.__newobj__`, the class, and the instance dict, guarded as a whole."""
     owner = args[0]
     guard_context = interpreter.guard_context
@@ -37,7 +40,7 @@ def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @answers(object.__getstate__)
-def state_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def state_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (owner,) = args
     if id(owner) not in interpreter.guard_context.known:
         return call_natively(interpreter, object.__getstate__, args, kwargs)
@@ -45,7 +48,7 @@ def state_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _whole(function: Any) -> Any:
-    def read(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def read(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if id(args[0]) in interpreter.guard_context.known and not is_identity(args[0]):
             detail = f"reading the whole of a {type(args[0]).__qualname__}"
             raise BreakRequested("unseen-callable", detail)
@@ -60,7 +63,7 @@ for _function in (object.__reduce__, object.__dir__):
 _OF_ITEMS = (list, dict, tuple, set, frozenset, collections.deque)
 
 
-def _reduced(interpreter: Any, owner: Any, cls: type) -> Any:
+def _reduced(interpreter: Interpreter, owner: Any, cls: type) -> Any:
     """What makes a new instance, its arguments, and its state, for an instance from outside."""
     guard_context = interpreter.guard_context
     given: tuple[Any, ...] = ()
@@ -78,7 +81,7 @@ def _reduced(interpreter: Any, owner: Any, cls: type) -> Any:
     return made_by, (cls, *given), state, None, None
 
 
-def _state(interpreter: Any, owner: Any) -> Any:
+def _state(interpreter: Interpreter, owner: Any) -> Any:
     space = instance_dict(owner)
     if space is None or any(vars(base).get("__slots__") for base in type(owner).__mro__):
         raise BreakRequested("unseen-callable", f"copying a {type(owner).__qualname__}")

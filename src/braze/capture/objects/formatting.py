@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,10 +16,13 @@ from braze.capture.state.side_effects import EXACT
 from braze.capture.state.special_methods import runs_python
 from braze.shapes.symbolic import ProgramInt
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _METHODS: dict[Any, str] = {str: "__str__", repr: "__repr__", ascii: "__repr__"}
 
 
-def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
+def text_of(interpreter: Interpreter, value: Any, convert: Callable[[Any], str]) -> str:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     cls = type(value)
     numbers = symbolic_numbers(value)
@@ -50,13 +53,13 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     return result
 
 
-def _shown(interpreter: Any, text: str, numbers: tuple[ProgramInt, ...]) -> ShownText:
+def _shown(interpreter: Interpreter, text: str, numbers: tuple[ProgramInt, ...]) -> ShownText:
     interpreter.shows_text = True
     return shown(text, numbers, interpreter.outer_step)
 
 
 def format_value(
-    interpreter: Any, value: Any, conversion: Callable[[Any], str] | None, spec: str
+    interpreter: Interpreter, value: Any, conversion: Callable[[Any], str] | None, spec: str
 ) -> str:
     """One field of an f-string."""
     if type(spec) is ShownText:

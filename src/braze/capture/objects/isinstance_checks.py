@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,10 +25,13 @@ from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_lazy
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _MARKED = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
 
-def tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
+def tensor_is_instance(interpreter: Interpreter, value: Any, cls: Any) -> bool:
     """`isinstance(value, cls)` of a fake tensor, as the program sees it."""
     actual = interpreter.guard_context.type_of(value)
     if actual is cls:
@@ -48,13 +51,13 @@ def tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
     return answer
 
 
-def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
+def note_abstract(interpreter: Interpreter, cls: type, abstract: type) -> None:
     """Guard what an abstract class says of a class that does not derive from it."""
     if abstract not in type.__dict__["__mro__"].__get__(cls):
         interpreter.guard_context.guard_abstract(cls, abstract)
 
 
-def _is_of_legacy_type(interpreter: Any, value: Any, cls: Any) -> bool:
+def _is_of_legacy_type(interpreter: Interpreter, value: Any, cls: Any) -> bool:
     if is_lazy(value):  # one with its negative bit set is of none of them
         raise CopySeen
     device = value.device.type
@@ -64,7 +67,7 @@ def _is_of_legacy_type(interpreter: Any, value: Any, cls: Any) -> bool:
     return same and cls.is_cuda is (device == "cuda")
 
 
-def _is_marked(interpreter: Any, value: Any, mark: str) -> bool:
+def _is_marked(interpreter: Interpreter, value: Any, mark: str) -> bool:
     """Whether a tensor of another class says that it is a parameter, as those of subclasses do."""
     guard_context = interpreter.guard_context
     if guard_context.lookup(guard_context.type_of(value), mark) is not ABSENT:
@@ -85,7 +88,7 @@ def _is_marked(interpreter: Any, value: Any, mark: str) -> bool:
     return truth(interpreter, guard_context.reads[key])
 
 
-def _ask_sample(interpreter: Any, value: Any, actual: type, cls: Any) -> bool:
+def _ask_sample(interpreter: Interpreter, value: Any, actual: type, cls: Any) -> bool:
     """Protocols ask the object itself for their members: a tensor that has none of its own."""
     real = interpreter.tracer.real_of(value)
     if actual not in (torch.Tensor, torch.nn.Parameter) or getattr(real, "__dict__", None):

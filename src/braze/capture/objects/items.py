@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import call_with_key
 from braze.capture.calls.torch_calls import leaf_call
@@ -23,8 +23,12 @@ from braze.ir.captured.source import ItemSource
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
-def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
+
+def get_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     """`owner[key]`."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -59,7 +63,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     return call_with_key(interpreter, operator.getitem, owner, key)
 
 
-def _makes_missing(guard_context: Any, cls: type) -> bool:
+def _makes_missing(guard_context: GuardContext, cls: type) -> bool:
     """Whether `owner[key]` is answered by `defaultdict` itself."""
     if cls is collections.defaultdict:
         return True
@@ -70,7 +74,7 @@ def _makes_missing(guard_context: Any, cls: type) -> bool:
 _MISSING = collections.defaultdict.__missing__
 
 
-def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
+def _default_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     """An item of a defaultdict, which its factory makes, and keeps, where there is none."""
     contents = interpreter.side_effects.contents(owner)
     factory = contents.default_factory
@@ -85,7 +89,7 @@ def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
     return value
 
 
-def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
+def _native_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     if type(key) in TENSORS and not issubclass(type(owner), dict):
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
     asks = issubclass(type(owner), dict) and asks_members(owner)
@@ -97,7 +101,7 @@ def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
         raise ProgramRaised(exception) from None
 
 
-def _class_item(interpreter: Any, owner: Any, key: Any) -> Any:
+def _class_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     """`Class[key]`: generic aliases, enum classes."""
     if issubclass(type(owner), type):
         method = interpreter.guard_context.lookup(owner, "__class_getitem__")
@@ -106,7 +110,7 @@ def _class_item(interpreter: Any, owner: Any, key: Any) -> Any:
     return interpreter.native(operator.getitem, owner, key)
 
 
-def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
+def _known_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     side_effects = interpreter.side_effects
     guard_context = interpreter.guard_context
     if id(owner) in side_effects.shadows or id(owner) in side_effects.added:
@@ -136,7 +140,7 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
     return _native_item(interpreter, side_effects.contents(owner), key)
 
 
-def _missing(interpreter: Any, owner: Any, key: Any) -> Any:
+def _missing(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     method = interpreter.guard_context.lookup(type(owner), "__missing__")
     if type(method) is types.FunctionType:
         return interpreter.call(method, owner, key)
@@ -147,7 +151,7 @@ def _missing(interpreter: Any, owner: Any, key: Any) -> Any:
     raise ProgramRaised(KeyError(key))
 
 
-def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
+def store_item(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> None:
     """`owner[key] = value`."""
     guard_context = interpreter.guard_context
     if type(owner) in TENSORS:
@@ -171,19 +175,19 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
         call_with_key(interpreter, operator.setitem, written, key, value)
 
 
-def _written(interpreter: Any, owner: Any) -> Any:
+def _written(interpreter: Interpreter, owner: Any) -> Any:
     """A container from outside as it is written to; one that cannot be says so itself."""
     is_fixed = issubclass(type(owner), (tuple, frozenset))
     return owner if is_fixed else interpreter.side_effects.changed(owner)
 
 
-def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
+def _is_single(interpreter: Interpreter, owner: Any, key: Any) -> bool:
     """Whether one entry of a dict from outside is written by itself."""
     whole = not issubclass(type(owner), dict) or id(owner) in interpreter.side_effects.shadows
     return not whole and finds_in_c(owner, key)
 
 
-def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
+def write_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> None:
     """`dict.__setitem__` of a dict from outside."""
     side_effects = interpreter.side_effects
     refuse_number(interpreter.guard_context, key)
@@ -193,7 +197,7 @@ def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
         call_with_key(interpreter, operator.setitem, side_effects.changed(owner), key, value)
 
 
-def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
+def delete_item(interpreter: Interpreter, owner: Any, key: Any) -> None:
     """`del owner[key]`."""
     guard_context = interpreter.guard_context
     guard_context.guard_identity(key)
@@ -208,7 +212,7 @@ def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
         _delete_known(interpreter, owner, key)
 
 
-def delete_entry(interpreter: Any, owner: Any, key: Any) -> None:
+def delete_entry(interpreter: Interpreter, owner: Any, key: Any) -> None:
     """`dict.__delitem__`, whatever the dict's class makes of `del`."""
     if id(owner) not in interpreter.guard_context.known:
         call_with_key(interpreter, dict.__delitem__, owner, key)
@@ -216,7 +220,7 @@ def delete_entry(interpreter: Any, owner: Any, key: Any) -> None:
         _delete_known(interpreter, owner, key)
 
 
-def _delete_known(interpreter: Any, owner: Any, key: Any) -> None:
+def _delete_known(interpreter: Interpreter, owner: Any, key: Any) -> None:
     guard_context = interpreter.guard_context
     if _is_single(interpreter, owner, key):
         if interpreter.side_effects.read(owner, key, guard_context.known[id(owner)][1]) is ABSENT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,13 +19,16 @@ from braze.capture.state.string_escape import handed_over
 from braze.compat.python.stdlib import no_iterator
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 DICT_VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
 
 class ProtocolIterator:
     """An object whose `__next__` is Python code of the program, for native consumers."""
 
-    def __init__(self, interpreter: Any, iterator: Any) -> None:
+    def __init__(self, interpreter: Interpreter, iterator: Any) -> None:
         self._interpreter = interpreter
         self.iterator = iterator
 
@@ -61,7 +64,7 @@ class GetitemIterator:
     kind: `iter` or `reversed`; index: of the next item, -1 where a backward iteration is over.
     """
 
-    def __init__(self, interpreter: Any, kind: Any, owner: Any, method: Any) -> None:
+    def __init__(self, interpreter: Interpreter, kind: Any, owner: Any, method: Any) -> None:
         self._interpreter = interpreter
         self.kind = kind
         self.owner = owner
@@ -87,7 +90,7 @@ class GetitemIterator:
         raise problem
 
 
-def iterator_of(interpreter: Any, value: Any) -> Any:
+def iterator_of(interpreter: Interpreter, value: Any) -> Any:
     """`iter(value)`: a real iterator, or an object of the program with `__next__`."""
     cls = type(value)
     if cls is InlinedGenerator:
@@ -134,14 +137,14 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     return interpreter.native(iter, value)
 
 
-def _iterate_container(interpreter: Any, value: Any, contents: Any) -> Any:
+def _iterate_container(interpreter: Interpreter, value: Any, contents: Any) -> Any:
     iterator = iter(contents)
     if issubclass(type(value), dict) or type(value) in DICT_VIEWS:
         interpreter.dict_iterators[id(iterator)] = (iterator, value, len(contents))
     return iterator
 
 
-def _iterate_class(interpreter: Any, value: type) -> Any:
+def _iterate_class(interpreter: Interpreter, value: type) -> Any:
     """Enum classes and the like: members are guarded by the class."""
     members = interpreter.native(list, value)
     source = interpreter.guard_context.source_of_function
@@ -150,7 +153,7 @@ def _iterate_class(interpreter: Any, value: type) -> Any:
     return iter(members)
 
 
-def next_of(interpreter: Any, iterator: Any) -> Any:
+def next_of(interpreter: Interpreter, iterator: Any) -> Any:
     """`next(iterator)`; ProgramRaised(StopIteration) at the end."""
     cls = type(iterator)
     if cls.__module__ != "builtins":
@@ -164,14 +167,14 @@ def next_of(interpreter: Any, iterator: Any) -> Any:
     return interpreter.native(next, iterator)
 
 
-def is_uniterable(interpreter: Any, value: Any) -> bool:
+def is_uniterable(interpreter: Interpreter, value: Any) -> bool:
     """Whether the class of a value has no way to iterate."""
     guard_context = interpreter.guard_context
     cls = guard_context.type_of(value)
     return all(guard_context.lookup(cls, name) is ABSENT for name in ("__iter__", "__getitem__"))
 
 
-def counted_iterable(interpreter: Any, value: Any) -> Any:
+def counted_iterable(interpreter: Interpreter, value: Any) -> Any:
     """An iterable for native code that makes a list or tuple of it: such code asks how many items
     there may be, once it has the iterator."""
     made = native_iterable(interpreter, value)
@@ -179,7 +182,7 @@ def counted_iterable(interpreter: Any, value: Any) -> Any:
     return made
 
 
-def ask_length(interpreter: Any, value: Any) -> None:
+def ask_length(interpreter: Interpreter, value: Any) -> None:
     """Run what `operator.length_hint(value)` runs of the program's. The answer reserves memory."""
     if type(value) is GetitemIterator:  # C code's own, which asks for a length alone
         if interpreter.guard_context.lookup(type(value.owner), "__len__") is not ABSENT:
@@ -228,7 +231,7 @@ def set_members(value: Any) -> list[Any]:
     return [*base.__iter__(value)]
 
 
-def members_of(interpreter: Any, value: Any) -> list[Any]:
+def members_of(interpreter: Interpreter, value: Any) -> list[Any]:
     """What a set's C code adds of an iterable: of another set it reads the memory."""
     if issubclass(type(value), SETS):
         return set_members(interpreter.side_effects.contents(value))
@@ -236,7 +239,7 @@ def members_of(interpreter: Any, value: Any) -> list[Any]:
     return found
 
 
-def native_iterable(interpreter: Any, value: Any) -> Any:
+def native_iterable(interpreter: Interpreter, value: Any) -> Any:
     """Something that native code may iterate, with the same items."""
     cls = type(value)
     if cls in EXACT:

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from braze.capture.state.guard_context import CONSTANTS
 from braze.capture.state.mapping_probe import dict_behind
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import ItemSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _MOST = 64  # entries
 
 
-def entries_of(interpreter: Any, proxy: Any) -> Any:
+def entries_of(interpreter: Interpreter, proxy: Any) -> Any:
     """A view of the frame's own with the entries of one from outside; the value itself where it is
     none, or its entries cannot be guarded."""
     guard_context = interpreter.guard_context

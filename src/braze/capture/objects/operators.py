@@ -6,7 +6,7 @@ import collections
 import operator
 import types
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
@@ -37,6 +37,10 @@ from braze.ir.captured.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
 
 @final
@@ -95,7 +99,7 @@ UNARY: dict[str, Operator] = {
 }
 
 
-def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def binary(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """`left op right`, as Python decides who does it."""
     left_class, right_class = type(left), type(right)
     if left_class is FakeArray or right_class is FakeArray:
@@ -136,7 +140,7 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     return call(interpreter, op.function, tuple(known), {})
 
 
-def _on_arrays(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _on_arrays(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """An operator on an array and what NumPy makes one of; else the other class is asked, too."""
     if all(type(value) in _OF_ARRAYS for value in (left, right)):
         return interpreter.arrays.operator(op.in_place or op.method, left, right)
@@ -149,7 +153,7 @@ def _on_arrays(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
 _OF_ARRAYS = CONSTANTS | SCALARS | {FakeArray, list, tuple}
 
 
-def _answered(guard_context: Any, op: Operator, side: Any) -> Any:
+def _answered(guard_context: GuardContext, op: Operator, side: Any) -> Any:
     """An operand for C code to raise about, or to join with a sequence. One of the program's whose
     methods have answered NotImplemented is not asked again: an object of a class of that name
     stands for it, unless C code could take it for a number or for items."""
@@ -162,7 +166,7 @@ def _answered(guard_context: Any, op: Operator, side: Any) -> Any:
     return type(cls.__name__, (), {"__module__": cls.__module__})()
 
 
-def _computes(guard_context: Any, classes: tuple[type, type]) -> bool:
+def _computes(guard_context: GuardContext, classes: tuple[type, type]) -> bool:
     """Whether a class has arithmetic of the program's."""
     return any(
         type(guard_context.lookup(cls, name)) is types.FunctionType
@@ -178,7 +182,7 @@ _TAKEN_BY_SEQUENCES = ("__index__", "__iter__", "__getitem__")
 _FIXED = frozenset({tuple, frozenset})
 
 
-def _grow(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _grow(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """An operator in place on a container, the other side being of a class of the program's."""
     takes_items = type(left) in SEQUENCES and op.in_place == "__iadd__"
     fit = iterable_argument if takes_items else native_argument
@@ -186,7 +190,7 @@ def _grow(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     return interpreter.side_effects.original(call_seen(interpreter, op.function, pair, {}))
 
 
-def _on_numbers(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _on_numbers(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """An operator on numbers that stand for several; what those do not do (they are no parts of
     complex numbers, and truths no numbers) is done by the numbers at hand."""
     left, right = with_float_sizes(interpreter, op.method, left, right)
@@ -216,7 +220,7 @@ def _is_of_scalars(left: type, right: type) -> bool:
     )
 
 
-def _as_numpys(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _as_numpys(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """A comparison with a float of NumPy's: it gives a truth of NumPy's, or an array of those."""
     if type(left) not in NUMBERS and type(right) not in NUMBERS:
         return call_natively(interpreter, op.function, (left, right), {})
@@ -239,7 +243,7 @@ def _is_operand(cls: type) -> bool:
     return cls in TENSORS or cls in CONSTANTS or cls in (list, tuple)
 
 
-def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _on_container(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     side_effects = interpreter.side_effects
     right = side_effects.contents(right) if type(right) in EXACT else right
     if op in _ORDERINGS and type(left) is type(right) and issubclass(type(left), (list, tuple)):
@@ -254,7 +258,7 @@ def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     return interpreter.native(op.function, side_effects.contents(left), right)
 
 
-def _order(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _order(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """Lists and tuples are ordered by their first items that differ, else by length."""
     for first, second in zip(left, right):
         if not _same_or_equal(interpreter, first, second):
@@ -265,7 +269,7 @@ def _order(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
 # --- the classes' own methods --------------------------------------------------------------------
 
 
-def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _by_methods(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """What the classes' own methods answer, in CPython's order; NotImplemented where none of them
     is Python code: C code knows that order itself."""
     tries = _tries(interpreter.guard_context, op, left, right)
@@ -296,7 +300,7 @@ def _is_number(cls: type) -> bool:
     return issubclass(cls, (int, float, complex)) and cls not in CONSTANTS
 
 
-def _on_plain_number(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _on_plain_number(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """An operator on a tensor and a number of another class: PyTorch's C++ reads the number itself,
     and asks none of the methods of its class but `__torch_function__`."""
     number = right if type(left) in TENSORS else left
@@ -318,7 +322,7 @@ _READ: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 _Try: TypeAlias = tuple[Any, str, Any]  # (whose method, its name, the other operand)
 
 
-def _tries(guard_context: Any, op: Operator, left: Any, right: Any) -> tuple[_Try, ...]:
+def _tries(guard_context: GuardContext, op: Operator, left: Any, right: Any) -> tuple[_Try, ...]:
     """The methods that are asked, in order: a subclass that has its own goes first."""
     left_class, right_class = guard_context.type_of(left), guard_context.type_of(right)
     forward, backward = (left, op.method, right), (right, op.reflected, left)
@@ -340,7 +344,7 @@ def _derives(cls: type, base: type) -> bool:
     return base in type.__dict__["__mro__"].__get__(cls)
 
 
-def _is_of_program(guard_context: Any, owner: Any, name: str) -> bool:
+def _is_of_program(guard_context: GuardContext, owner: Any, name: str) -> bool:
     """Whether a method is Python code, or None, which forbids the operator."""
     cls = type(owner)
     if cls in CONSTANTS or cls in TENSORS or cls in EXACT:
@@ -353,7 +357,7 @@ def _is_of_program(guard_context: Any, owner: Any, name: str) -> bool:
     return method is not ABSENT and type(method) is not types.WrapperDescriptorType
 
 
-def _special_method(interpreter: Any, owner: Any, name: str, other: Any) -> Any:
+def _special_method(interpreter: Interpreter, owner: Any, name: str, other: Any) -> Any:
     """What one method answers. `!=` is by default what `==` is not."""
     cls = type(owner)
     method = (
@@ -389,7 +393,7 @@ def _is_sequence(op: Operator, left: Any, right: Any) -> bool:
     return of_sequences and any(issubclass(type(side), _SEQUENCES) for side in (left, right))
 
 
-def _unsupported(guard_context: Any, op: Operator, left: Any, right: Any) -> str:
+def _unsupported(guard_context: GuardContext, op: Operator, left: Any, right: Any) -> str:
     kinds = (guard_context.type_of(left).__name__, guard_context.type_of(right).__name__)
     if op in _COMPARISONS:
         return "{2!r} not supported between instances of {0!r} and {1!r}".format(*kinds, op.sign)
@@ -400,7 +404,7 @@ def _unsupported(guard_context: Any, op: Operator, left: Any, right: Any) -> str
 # --- equality ------------------------------------------------------------------------------------
 
 
-def _equality(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _equality(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """`==` and `!=`: containers item by item, other objects by method or identity."""
     found = _by_methods(interpreter, op, left, right)
     if found is not NotImplemented:
@@ -409,7 +413,7 @@ def _equality(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     return same if op.method == "__eq__" else not same
 
 
-def equal(interpreter: Any, left: Any, right: Any) -> bool:
+def equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
     """Equality of values without Python code of their own at the top."""
     if type(left) in EXACT and type(right) in EXACT:
         side_effects = interpreter.side_effects
@@ -429,7 +433,7 @@ def equal(interpreter: Any, left: Any, right: Any) -> bool:
     return bool(call_natively(interpreter, operator.eq, (left, right), {}))
 
 
-def _equality_of_sizes(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+def _equality_of_sizes(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     """`==` and `!=` of shapes. What only one size decides that the program computes is not known,
     and may be promised."""
     if len(left) != len(right) or not (_asks_each(left) or _asks_each(right)):
@@ -443,7 +447,7 @@ def _equality_of_sizes(interpreter: Any, op: Operator, left: Any, right: Any) ->
     return same is (op.method == "__eq__")
 
 
-def _equal_items(interpreter: Any, first: Any, second: Any) -> bool:
+def _equal_items(interpreter: Interpreter, first: Any, second: Any) -> bool:
     """Equality of containers, item by item."""
     kinds = [kind for kind in (list, tuple) if issubclass(type(first), kind)]
     if kinds and issubclass(type(second), kinds[0]):
@@ -470,7 +474,7 @@ def _asks_each(value: Any) -> bool:
     return any(map(_asks_each, value.values() if issubclass(cls, dict) else value))
 
 
-def is_same(interpreter: Any, left: Any, right: Any) -> bool:
+def is_same(interpreter: Interpreter, left: Any, right: Any) -> bool:
     """`left is right`."""
     if left is not None and right is not None:
         interpreter.guard_context.guard_identity(left)
@@ -478,7 +482,7 @@ def is_same(interpreter: Any, left: Any, right: Any) -> bool:
     return left is right
 
 
-def _same_or_equal(interpreter: Any, left: Any, right: Any) -> bool:
+def _same_or_equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
     if is_same(interpreter, left, right):
         return True
     return truth(interpreter, binary(interpreter, COMPARISONS["=="], left, right))
@@ -487,7 +491,7 @@ def _same_or_equal(interpreter: Any, left: Any, right: Any) -> bool:
 # --- others --------------------------------------------------------------------------------------
 
 
-def unary(interpreter: Any, op: Operator, value: Any) -> Any:
+def unary(interpreter: Interpreter, op: Operator, value: Any) -> Any:
     """`-value` and the like."""
     if type(value) in TENSORS:
         return leaf_call(interpreter, op.function, (value,), {})
@@ -499,7 +503,7 @@ def unary(interpreter: Any, op: Operator, value: Any) -> Any:
     return interpreter.native(op.function, value)
 
 
-def contains(interpreter: Any, container: Any, item: Any) -> bool:
+def contains(interpreter: Interpreter, container: Any, item: Any) -> bool:
     """`item in container`."""
     cls = type(container)
     guard_context = interpreter.guard_context
@@ -542,7 +546,7 @@ _PLAIN_SEQUENCES = frozenset({list, tuple})
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 
 
-def dict_has_key(interpreter: Any, container: Any, item: Any) -> bool:
+def dict_has_key(interpreter: Interpreter, container: Any, item: Any) -> bool:
     """`dict.__contains__`, whatever the dict's class makes of `in`."""
     side_effects = interpreter.side_effects
     guard_context = interpreter.guard_context

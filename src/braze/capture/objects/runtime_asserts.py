@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -42,6 +42,9 @@ from braze.tracing.errors import DataDependent
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.symbolic.unbacked_sizes import integer_of
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # Of what a branch may be a check.
 DECIDED = TENSORS | {SymbolicTruth}
 _OF_DATA = ("data-dependent-branch", "data-dependent-size")
@@ -63,7 +66,7 @@ class AssertedCondition:
 
 
 def decide(
-    interpreter: Any,
+    interpreter: Interpreter,
     frame: Frame,
     value: Any,
     instruction: Instruction,
@@ -88,7 +91,7 @@ def decide(
     return holds
 
 
-def _may_assume(interpreter: Any, value: Any) -> bool:
+def _may_assume(interpreter: Interpreter, value: Any) -> bool:
     """A user's backend gets the graph of what its program says, and no more. Comparisons of numbers
     that the program computes are checks of their own."""
     if type(value) is SymbolicTruth:
@@ -98,7 +101,7 @@ def _may_assume(interpreter: Any, value: Any) -> bool:
     )
 
 
-def assume_computable(interpreter: Any, record: Callable[[], Value]) -> None:
+def assume_computable(interpreter: Interpreter, record: Callable[[], Value]) -> None:
     """Take it that a condition on numbers holds, without which Python or an operator raises, or
     Python gives a complex number. Optimizers count steps from one: of what they compute it does
     hold if the numbers from outside (rates) are moderate, which is guarded; and nothing is
@@ -121,7 +124,7 @@ def assume_computable(interpreter: Any, record: Callable[[], Value]) -> None:
 _MODERATE = 255.0
 
 
-def _are_moderate(interpreter: Any) -> bool:
+def _are_moderate(interpreter: Interpreter) -> bool:
     """Whether no number from outside that the graph is given is large; guarded of each."""
     found: dict[Any, bool] = interpreter.sizes.moderate
     for source, number in interpreter.guard_context.lifted.items():
@@ -130,7 +133,7 @@ def _are_moderate(interpreter: Any) -> bool:
     return all(found.values())
 
 
-def finished_checks(interpreter: Any, writer: Reconstructor) -> tuple[RuntimeCheck, ...]:
+def finished_checks(interpreter: Interpreter, writer: Reconstructor) -> tuple[RuntimeCheck, ...]:
     """The assumptions as results of the graph, or where it writes to inputs, as checks in it."""
     checks = []
     writes = any(fake.place.version for fake, _ in interpreter.tracer.inputs)
@@ -144,7 +147,7 @@ def finished_checks(interpreter: Any, writer: Reconstructor) -> tuple[RuntimeChe
     return tuple(checks)
 
 
-def settle_assumptions(interpreter: Any) -> None:
+def settle_assumptions(interpreter: Interpreter) -> None:
     """Before an operator whose effects nobody can take back: the graph looks at what was assumed so
     far itself, and nothing more is assumed. Behind it the frame cannot be run eagerly instead."""
     assumed, interpreter.assumed = interpreter.assumed, []
@@ -156,13 +159,13 @@ def settle_assumptions(interpreter: Any) -> None:
     tracer.check_number = functools.partial(_refuse_condition, interpreter)
 
 
-def _refuse_condition(interpreter: Any, record: Callable[[], Value]) -> None:
+def _refuse_condition(interpreter: Interpreter, record: Callable[[], Value]) -> None:
     if is_optimizer(interpreter.frames[-1].globals) and _are_moderate(interpreter):
         return
     raise DataDependent("a number", "Python may raise here, behind an operator with effects")
 
 
-def _check_inside(interpreter: Any, one: AssertedCondition) -> None:
+def _check_inside(interpreter: Interpreter, one: AssertedCondition) -> None:
     """Make the graph itself look at a condition."""
     tracer = interpreter.tracer
     emit = tracer.recorder.emit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,8 +20,11 @@ from braze.ir.captured.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth, Undecidable
 from braze.tracing import DataDependent
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def truth(interpreter: Any, value: Any) -> bool:
+
+def truth(interpreter: Interpreter, value: Any) -> bool:
     """`bool(value)`; a tensor's breaks the graph."""
     cls = type(value)
     if cls is SymbolicTruth:
@@ -66,7 +69,7 @@ _OF_DRAWS = {
 }
 
 
-def _maker(interpreter: Any, number: Any) -> tuple[Any, Any]:
+def _maker(interpreter: Interpreter, number: Any) -> tuple[Any, Any]:
     """The operator and the arguments that gave a number of the graph; (None, ()) for an input."""
     for op, args, _, outputs, *_ in reversed(interpreter.tracer.recorder.calls):
         if outputs == (number,):
@@ -74,14 +77,14 @@ def _maker(interpreter: Any, number: Any) -> tuple[Any, Any]:
     return None, ()
 
 
-def _truth_of_count(interpreter: Any, value: Any) -> bool | None:
+def _truth_of_count(interpreter: Interpreter, value: Any) -> bool | None:
     """Of a comparison with zero of what is interpreted for zero, or for more."""
     op, args = _maker(interpreter, interpreter.tracer.value_of(value))
     is_known = op in _OF_COUNTS and args[0] in interpreter.known_counts and args[1] == 0
     return _OF_COUNTS[op](interpreter.known_counts[args[0]], 0) if is_known else None
 
 
-def _truth_of_draw(interpreter: Any, value: Any) -> bool | None:
+def _truth_of_draw(interpreter: Interpreter, value: Any) -> bool | None:
     """Of a comparison of a random number with one that it cannot reach, as layers that are dropped
     with a probability of zero ask it."""
     op, args = _maker(interpreter, interpreter.tracer.value_of(value))
@@ -94,7 +97,7 @@ def _truth_of_draw(interpreter: Any, value: Any) -> bool | None:
     return below if args[1] <= least else above if args[1] >= end else None
 
 
-def _tensor_truth(interpreter: Any, value: Any) -> bool:
+def _tensor_truth(interpreter: Interpreter, value: Any) -> bool:
     if interpreter.known_counts:
         known = _truth_of_count(interpreter, value)
         if known is not None:
@@ -120,7 +123,7 @@ class _Sized:
         return self._found
 
 
-def length(interpreter: Any, value: Any) -> int:
+def length(interpreter: Interpreter, value: Any) -> int:
     """`len(value)`."""
     cls = type(value)
     guard_context = interpreter.guard_context

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.finalizers import is_dropped, may_have_ended
 from braze.ir.captured.source import ReferentSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def open_reference(
-    interpreter: Any, reference: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, reference: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """What a weak reference refers to, or None. It is guarded where it is found: an entry does not
     keep it alive."""
@@ -32,6 +35,6 @@ def open_reference(
 
 
 @answers(weakref.ReferenceType.__call__)
-def open_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def open_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`reference()` of a subclass, such as those of `weakref.WeakValueDictionary`."""
     return open_reference(interpreter, args[0], args[1:], kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.c_functions import call_seen
 from braze.capture.frames.dispatch_table import opcode
@@ -32,6 +32,9 @@ from braze.capture.training.if_conversion import took_both
 from braze.compat.python.bytecode_versions import BINARY_SIGNS
 from braze.compat.python.opcode_semantics import MEANINGS
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 
 @final
@@ -64,14 +67,14 @@ class AbstractValues:
     format = staticmethod(format_value)
 
     @staticmethod
-    def unary(interpreter: Any, operator: Any, value: Any, /) -> Any:
+    def unary(interpreter: Interpreter, operator: Any, value: Any, /) -> Any:
         """`operator value`; None stands for `not`."""
         if operator is None:
             return not truth(interpreter, value)
         return unary(interpreter, operator, value)
 
     @staticmethod
-    def compare(interpreter: Any, frame: Frame, sign: str, as_bool: bool, /) -> None:
+    def compare(interpreter: Interpreter, frame: Frame, sign: str, as_bool: bool, /) -> None:
         """A comparison of the two topmost operands, which may be of a branch whose both sides are
         taken."""
         operands = frame.stack[-2:]
@@ -84,30 +87,32 @@ class AbstractValues:
         frame.stack[-1] = result
 
     @staticmethod
-    def delete_global(interpreter: Any, frame: Frame, name: str, /) -> None:
+    def delete_global(interpreter: Interpreter, frame: Frame, name: str, /) -> None:
         """`del name`, of a global that there is."""
         read_global(interpreter, frame, name)
         write_global(interpreter, frame, name, DELETED)
 
     @staticmethod
-    def make_set(interpreter: Any, items: list[Any], /) -> Any:
+    def make_set(interpreter: Interpreter, items: list[Any], /) -> Any:
         """A set, whose items are compared with each other."""
         interpreter.guard_context.guard_identities(items)
         return call_seen(interpreter, set, (items,), {})
 
     @staticmethod
-    def make_dict(interpreter: Any, pairs: list[tuple[Any, Any]], /) -> Any:
+    def make_dict(interpreter: Interpreter, pairs: list[tuple[Any, Any]], /) -> Any:
         """A dict, whose keys are compared with each other."""
         interpreter.guard_context.guard_identities([key for key, _ in pairs])
         return call_seen(interpreter, dict, (pairs,), {})
 
     @staticmethod
-    def join(interpreter: Any, parts: list[Any], /) -> Any:
+    def join(interpreter: Interpreter, parts: list[Any], /) -> Any:
         """The parts of an f-string as one text."""
         return joined(parts)
 
     @staticmethod
-    def convert(interpreter: Any, value: Any, convert: Callable[[Any], str] | None, /) -> Any:
+    def convert(
+        interpreter: Interpreter, value: Any, convert: Callable[[Any], str] | None, /
+    ) -> Any:
         """What `!s`, `!r` or `!a` makes of a value."""
         return format_value(interpreter, value, convert, "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import call_seen
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
@@ -20,6 +20,9 @@ from braze.compat.python.bytecode import Instruction
 from braze.compat.python.opcode_semantics import too_many_values
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def _take(stack: list[Any], count: int) -> list[Any]:
     if not count:
@@ -32,26 +35,26 @@ def _take(stack: list[Any], count: int) -> list[Any]:
 # --- growing -------------------------------------------------------------------------------------
 
 
-def _grown(interpreter: Any, frame: Frame, instruction: Instruction) -> Any:
+def _grown(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> Any:
     """The container to grow: after a continuation's entry it may be one from outside."""
     return interpreter.side_effects.changed(frame.stack[-instruction.arg])
 
 
 @opcode("LIST_APPEND")
-def list_append(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def list_append(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     _grown(interpreter, frame, instruction).append(value)
 
 
 @opcode("SET_ADD")
-def set_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def set_add(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     interpreter.guard_context.guard_identity(value)
     call_seen(interpreter, set.add, (_grown(interpreter, frame, instruction), value), {})
 
 
 @opcode("MAP_ADD")
-def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def map_add(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     owner = _grown(interpreter, frame, instruction)
@@ -60,7 +63,7 @@ def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 
 @opcode("LIST_EXTEND")
-def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def list_extend(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if is_uniterable(interpreter, value):
         kind = interpreter.guard_context.type_of(value).__name__
@@ -70,19 +73,19 @@ def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 
 @opcode("SET_UPDATE")
-def set_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def set_update(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     items = members_of(interpreter, frame.stack.pop())
     interpreter.guard_context.guard_identities(items)
     call_seen(interpreter, set.update, (_grown(interpreter, frame, instruction), items), {})
 
 
 @opcode("LIST_TO_TUPLE")
-def list_to_tuple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def list_to_tuple(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack[-1] = tuple(interpreter.side_effects.contents(frame.stack[-1]))
 
 
 @opcode("DICT_UPDATE")
-def dict_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def dict_update(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     interpreter.native(
         _grown(interpreter, frame, instruction).update, mapping_contents(interpreter, value)
@@ -90,7 +93,7 @@ def dict_update(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 
 @opcode("DICT_MERGE")
-def dict_merge(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def dict_merge(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     called = _called(frame, instruction)
     if interpreter.guard_context.lookup(type(value), "keys") is ABSENT:
@@ -122,7 +125,7 @@ def _with_keywords(function: Any, first: Any, /, **second: Any) -> None:
     function(**second, **first)
 
 
-def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
+def mapping_contents(interpreter: Interpreter, value: Any) -> dict[Any, Any]:
     """The entries of a mapping, as a dict that may be read natively."""
     iterates_plainly = interpreter.guard_context.lookup(type(value), "__iter__") is dict.__iter__
     if type(value) in EXACT or (issubclass(type(value), dict) and iterates_plainly):
@@ -140,7 +143,7 @@ def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
 
 
 @opcode("UNPACK_SEQUENCE")
-def unpack_sequence(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def unpack_sequence(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     count = instruction.arg
     items = _bounded(interpreter, _to_unpack(interpreter, value), count)
@@ -153,7 +156,7 @@ def unpack_sequence(interpreter: Any, frame: Frame, instruction: Instruction) ->
     frame.stack.extend(reversed(items))
 
 
-def _to_unpack(interpreter: Any, value: Any) -> Any:
+def _to_unpack(interpreter: Interpreter, value: Any) -> Any:
     """The items of a value that is unpacked, for native code."""
     if is_uniterable(interpreter, value):
         kind = interpreter.guard_context.type_of(value).__name__
@@ -161,7 +164,7 @@ def _to_unpack(interpreter: Any, value: Any) -> Any:
     return native_iterable(interpreter, value)
 
 
-def _bounded(interpreter: Any, iterable: Any, count: int) -> list[Any]:
+def _bounded(interpreter: Interpreter, iterable: Any, count: int) -> list[Any]:
     """At most count + 1 items, as CPython takes them."""
     iterator = interpreter.native(iter, iterable)
     items: list[Any] = []
@@ -174,7 +177,7 @@ def _bounded(interpreter: Any, iterable: Any, count: int) -> list[Any]:
 
 
 @opcode("UNPACK_EX")
-def unpack_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def unpack_ex(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     before, after = instruction.arg & 0xFF, instruction.arg >> 8
     items = interpreter.native(list, _to_unpack(interpreter, frame.stack.pop()))
     if len(items) < before + after:
@@ -192,7 +195,7 @@ _CONVERSIONS = {0: None, 1: str, 2: repr, 3: ascii}
 
 
 @opcode("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
-def build_template(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def build_template(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     raise BreakRequested("unbuildable-object", "a template string")
 
 
@@ -200,24 +203,24 @@ def build_template(interpreter: Any, frame: Frame, instruction: Instruction) -> 
 
 
 @opcode("GET_LEN")
-def get_len(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def get_len(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(interpreter.length(frame.stack[-1]))
 
 
 @opcode("MATCH_SEQUENCE")
-def match_sequence(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def match_sequence(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     flags = interpreter.guard_context.type_of(frame.stack[-1]).__flags__
     frame.stack.append(bool(flags & (1 << 5)))
 
 
 @opcode("MATCH_MAPPING")
-def match_mapping(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def match_mapping(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     flags = interpreter.guard_context.type_of(frame.stack[-1]).__flags__
     frame.stack.append(bool(flags & (1 << 6)))
 
 
 @opcode("MATCH_KEYS")
-def match_keys(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def match_keys(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
     repeated = next((key for at, key in enumerate(keys) if key in keys[:at]), ABSENT)
     if repeated is not ABSENT:
@@ -230,7 +233,7 @@ def match_keys(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 
 @opcode("MATCH_CLASS")
-def match_class(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def match_class(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     names = frame.stack.pop()
     cls = frame.stack.pop()
     subject = frame.stack.pop()
@@ -238,7 +241,7 @@ def match_class(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 
 def _match_class(
-    interpreter: Any, subject: Any, cls: Any, names: tuple[str, ...], count: int
+    interpreter: Interpreter, subject: Any, cls: Any, names: tuple[str, ...], count: int
 ) -> tuple[Any, ...] | None:
     if not interpreter.call(isinstance, subject, cls):
         return None
@@ -261,7 +264,7 @@ def _match_class(
     return tuple(found)
 
 
-def _positions(interpreter: Any, cls: type, count: int) -> tuple[str, ...]:
+def _positions(interpreter: Interpreter, cls: type, count: int) -> tuple[str, ...]:
     """The attributes that positional patterns of a class match."""
     try:
         positions = interpreter.attribute(cls, "__match_args__")
@@ -294,7 +297,7 @@ _SELF_MATCHING = frozenset(
 
 
 @opcode("SETUP_ANNOTATIONS")
-def setup_annotations(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def setup_annotations(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     found = interpreter.call(dict.get, frame.names, "__annotations__", ABSENT)
     if found is ABSENT:
         store_item(interpreter, frame.names, "__annotations__", {})

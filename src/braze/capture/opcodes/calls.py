@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
@@ -21,11 +21,14 @@ from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT
 from braze.shapes.symbolic import ProgramInt
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE, _ANNOTATE = 1, 2, 4, 8, 16
 
 
 @opcode("CALL", "CALL_KW")
-def call(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+def call(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
     stack = frame.stack
     operands, function, args, kwargs = take_call(stack, instruction)
     if function is super and not args:
@@ -66,7 +69,7 @@ def counted(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return start, start + max(count, 0) * step, step
 
 
-def local_variables(interpreter: Any, frame: Frame) -> Any:
+def local_variables(interpreter: Interpreter, frame: Frame) -> Any:
     """`locals()`: the variables that have a value, those in cells too, as the frame orders them."""
     if frame.names is frame.globals:
         return interpreter.call(globals)
@@ -90,7 +93,7 @@ def _with_positional(function: Any, args: Any) -> None:
 
 
 @opcode("CALL_FUNCTION_EX")
-def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+def call_function_ex(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
     operands, function, positional, keywords = take_unpacked_call(frame.stack, instruction)
     if is_uniterable(interpreter, positional):
         interpreter.native(_with_positional, function, positional)
@@ -101,7 +104,7 @@ def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
 
 
-def _implicit_super(interpreter: Any, frame: Frame) -> super:
+def _implicit_super(interpreter: Interpreter, frame: Frame) -> super:
     cell = frame.cells.get("__class__")
     if cell is None:
         raise ProgramRaised(RuntimeError("super(): __class__ cell not found"))
@@ -123,7 +126,7 @@ def _implicit_super(interpreter: Any, frame: Frame) -> super:
 
 
 @opcode("LOAD_SUPER_ATTR")
-def load_super_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_super_attr(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     owner = frame.stack.pop()
     cls = frame.stack.pop()
     frame.stack.pop()
@@ -141,7 +144,7 @@ def load_super_attr(interpreter: Any, frame: Frame, instruction: Instruction) ->
 
 
 @opcode("MAKE_FUNCTION")
-def make_function(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def make_function(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     stack = frame.stack
     code = stack.pop()
     flags = 0 if BYTECODE.function_attributes_apart else instruction.arg
@@ -168,7 +171,9 @@ def _annotations(value: Any) -> dict[str, Any]:
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE")
-def set_function_attribute(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def set_function_attribute(
+    interpreter: Interpreter, frame: Frame, instruction: Instruction
+) -> None:
     function = frame.stack.pop()
     value = frame.stack.pop()
     if instruction.arg == _CLOSURE:
@@ -192,5 +197,5 @@ def set_function_attribute(interpreter: Any, frame: Frame, instruction: Instruct
 
 
 @opcode("LOAD_BUILD_CLASS")
-def load_build_class(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_build_class(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(builtins.__build_class__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised, chain
 from braze.capture.frames.dispatch_table import opcode
@@ -15,9 +15,12 @@ from braze.compat.python.stdlib import name_of_manager
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @opcode("PUSH_EXC_INFO")
-def push_exc_info(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def push_exc_info(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack.pop()
     # CPython saves the exception handled before; a continuation is told the one handled since.
     frame.stack.append(exception)
@@ -26,14 +29,14 @@ def push_exc_info(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 
 
 @opcode("POP_EXCEPT")
-def pop_except(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def pop_except(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.pop()
     if frame.handled:
         frame.handled.pop()
 
 
 @opcode("CHECK_EXC_MATCH")
-def check_exc_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def check_exc_match(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     kinds = interpreter.side_effects.native(frame.stack.pop())
     _caught_classes(kinds)
     exception = frame.stack[-1]
@@ -43,7 +46,7 @@ def check_exc_match(interpreter: Any, frame: Frame, instruction: Instruction) ->
     frame.stack.append(matches)
 
 
-def _check_text(interpreter: Any, exception: BaseException) -> None:
+def _check_text(interpreter: Interpreter, exception: BaseException) -> None:
     """Break where an exception that the program is about to look at speaks of symbolic sizes: what
     raised it is executed for real, and says which they were."""
     facts = interpreter.sizes.facts
@@ -72,12 +75,12 @@ def _caught_classes(kinds: Any) -> tuple[type, ...]:
 
 
 @opcode("RERAISE")
-def reraise(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def reraise(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     raise ProgramRaised(frame.stack.pop(), again=True)
 
 
 @opcode("RAISE_VARARGS")
-def raise_varargs(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def raise_varargs(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     cause = frame.stack.pop() if instruction.arg == 2 else ABSENT
     if instruction.arg == 0:
         handled = interpreter.handled()
@@ -98,7 +101,7 @@ def raise_varargs(interpreter: Any, frame: Frame, instruction: Instruction) -> N
     raise ProgramRaised(exception)
 
 
-def _cause(interpreter: Any, value: Any) -> BaseException:
+def _cause(interpreter: Interpreter, value: Any) -> BaseException:
     """What stands behind `from`."""
     if issubclass(type(value), type) and issubclass(value, BaseException):
         value = interpreter.call(value)
@@ -107,7 +110,7 @@ def _cause(interpreter: Any, value: Any) -> BaseException:
     return value
 
 
-def _instantiate(interpreter: Any, value: Any) -> BaseException:
+def _instantiate(interpreter: Interpreter, value: Any) -> BaseException:
     if issubclass(type(value), type) and issubclass(value, BaseException):
         cls, value = value, interpreter.call(value)
         if not issubclass(type(value), BaseException):
@@ -122,7 +125,7 @@ def _instantiate(interpreter: Any, value: Any) -> BaseException:
 
 
 @opcode("CLEANUP_THROW")
-def cleanup_throw(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def cleanup_throw(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack[-1]
     if not issubclass(type(exception), StopIteration):
         raise ProgramRaised(exception, again=True)
@@ -134,7 +137,7 @@ def cleanup_throw(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 
 
 @opcode("BEFORE_WITH")
-def before_with(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def before_with(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     manager = frame.stack.pop()
     enter = _of_manager(interpreter, manager, "__enter__", "")
     leave = _of_manager(interpreter, manager, "__exit__", " (missed __exit__ method)")
@@ -148,14 +151,14 @@ _SPECIAL = {
 }
 
 
-def special_method(interpreter: Any, owner: Any, name: str) -> Any:
+def special_method(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """A method of LOAD_SPECIAL's, bound to its owner."""
     if name not in _SPECIAL:
         raise BreakRequested("unsupported-function", "a coroutine")
     return _of_manager(interpreter, owner, name, _SPECIAL[name])
 
 
-def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
+def _of_manager(interpreter: Interpreter, manager: Any, name: str, missed: str) -> Any:
     """A special method, which only the class is asked for."""
     cls = interpreter.guard_context.type_of(manager)
     method = interpreter.guard_context.lookup(cls, name)
@@ -167,7 +170,7 @@ def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
 
 
 @opcode("WITH_EXCEPT_START")
-def with_except_start(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def with_except_start(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack[-1]
     leave, *owner = frame.stack[-3 - BYTECODE.exit_slots : -3]
     arguments = [value for value in owner if value is not NULL]
@@ -179,7 +182,7 @@ def with_except_start(interpreter: Any, frame: Frame, instruction: Instruction) 
 
 
 @opcode("CHECK_EG_MATCH")
-def check_group_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def check_group_match(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     kinds = interpreter.side_effects.native(frame.stack.pop())
     if any(issubclass(kind, BaseExceptionGroup) for kind in _caught_classes(kinds)):
         message = "catching ExceptionGroup with except* is not allowed. Use except instead."
@@ -198,7 +201,7 @@ def check_group_match(interpreter: Any, frame: Frame, instruction: Instruction) 
 
 
 @opcode("PREP_RERAISE_STAR")
-def prepare_reraise(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def prepare_reraise(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     raised = frame.stack.pop()
     frame.stack[-1] = _to_reraise(frame.stack[-1], raised)
 

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
@@ -20,9 +20,12 @@ from braze.compat.python.bytecode import Instruction
 from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import ObjectSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @opcode("IMPORT_NAME")
-def import_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def import_name(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     names = frame.stack.pop()
     level = frame.stack.pop()
     name = instruction.value
@@ -43,7 +46,7 @@ def import_name(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     )
 
 
-def _loaded(interpreter: Any, name: str) -> Any:
+def _loaded(interpreter: Interpreter, name: str) -> Any:
     """The module that is loaded under a name, or None; guarded, as is who imports."""
     guard_context = interpreter.guard_context
     importing = BUILTINS.get("__import__", ABSENT)
@@ -79,7 +82,7 @@ def _missing_parts(package: Any, full_name: str, names: Iterable[str]) -> Iterat
                 yield part
 
 
-def _import_now(interpreter: Any, name: str) -> BaseException:
+def _import_now(interpreter: Interpreter, name: str) -> BaseException:
     """What stands for importing a module that is not loaded: its failure, if it has to fail."""
     try:
         found = importlib.util.find_spec(name)
@@ -96,7 +99,7 @@ def _import_now(interpreter: Any, name: str) -> BaseException:
 
 
 @opcode("IMPORT_FROM")
-def import_from(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def import_from(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     module = frame.stack[-1]
     name = instruction.value
     try:
@@ -117,12 +120,12 @@ def _unknown_name(module: Any, name: str) -> ImportError:
 
 
 @opcode("IMPORT_STAR")
-def import_star(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def import_star(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     """`from module import *`, which only the code of a module holds: what `exec` runs."""
     take_all(interpreter, frame, frame.stack.pop())
 
 
-def take_all(interpreter: Any, frame: Frame, module: Any) -> None:
+def take_all(interpreter: Interpreter, frame: Frame, module: Any) -> None:
     """Give a module's public names to the namespace of the code that runs."""
     try:
         names = interpreter.attribute(module, "__all__")

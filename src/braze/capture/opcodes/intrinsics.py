@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.frames.dispatch_table import opcode
@@ -14,9 +14,12 @@ from braze.capture.opcodes.imports import take_all
 from braze.compat.python.bytecode import Instruction
 from braze.compat.python.intrinsics import ONE_OPERAND, TWO_OPERANDS, native_intrinsic
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @opcode("CALL_INTRINSIC_1")
-def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def call_intrinsic(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     name = ONE_OPERAND[instruction.arg]
     handler = _OWN.get(name)
     value = frame.stack.pop()
@@ -27,7 +30,7 @@ def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> 
 
 
 @opcode("CALL_INTRINSIC_2")
-def call_intrinsic_two(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def call_intrinsic_two(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     name = TWO_OPERANDS[instruction.arg]
     if name == "INTRINSIC_PREP_RERAISE_STAR":
         prepare_reraise(interpreter, frame, instruction)
@@ -38,19 +41,19 @@ def call_intrinsic_two(interpreter: Any, frame: Frame, instruction: Instruction)
 
 
 @opcode("PRINT_EXPR")
-def print_expression(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def print_expression(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     _print(interpreter, frame, None)
 
 
-def _print(interpreter: Any, frame: Frame, value: Any) -> None:
+def _print(interpreter: Interpreter, frame: Frame, value: Any) -> None:
     raise BreakRequested("input-output", "printing an expression")
 
 
-def _import_star(interpreter: Any, frame: Frame, module: Any) -> None:
+def _import_star(interpreter: Interpreter, frame: Frame, module: Any) -> None:
     take_all(interpreter, frame, module)
 
 
-def _stop_iteration_error(interpreter: Any, frame: Frame, value: Any) -> Any:
+def _stop_iteration_error(interpreter: Interpreter, frame: Frame, value: Any) -> Any:
     """What leaves a generator."""
     if not issubclass(type(value), StopIteration):
         return value
@@ -59,15 +62,15 @@ def _stop_iteration_error(interpreter: Any, frame: Frame, value: Any) -> Any:
     return error
 
 
-def _wrap(interpreter: Any, frame: Frame, value: Any) -> None:
+def _wrap(interpreter: Interpreter, frame: Frame, value: Any) -> None:
     raise BreakRequested("unsupported-function", "a coroutine")
 
 
-def _positive(interpreter: Any, frame: Frame, value: Any) -> Any:
+def _positive(interpreter: Interpreter, frame: Frame, value: Any) -> Any:
     return unary(interpreter, UNARY["__pos__"], value)
 
 
-def _to_tuple(interpreter: Any, frame: Frame, value: Any) -> Any:
+def _to_tuple(interpreter: Interpreter, frame: Frame, value: Any) -> Any:
     return tuple(interpreter.side_effects.contents(value))
 
 

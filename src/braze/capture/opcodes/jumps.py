@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import Handler, opcode
@@ -16,30 +16,33 @@ from braze.compat.python.bytecode import Instruction
 from braze.compat.python.bytecode_versions import BYTECODE
 from braze.compat.python.opcode_semantics import NO_INDEX
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @opcode("RETURN_VALUE")
-def return_value(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+def return_value(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
     return interpreter.finish_frame(frame.stack.pop())
 
 
 @opcode("RETURN_CONST")
-def return_const(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+def return_const(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
     return interpreter.finish_frame(instruction.value)
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def jump(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.index = instruction.target
 
 
 @opcode("JUMP_BACKWARD")
-def jump_back(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_back(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     begin_turn(interpreter, frame, instruction)
     frame.index = instruction.target
 
 
 @opcode("POP_JUMP_IF_TRUE")
-def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_if_true(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is True or (
         value is not False and _asks(interpreter, frame, value, instruction, True)
@@ -48,7 +51,7 @@ def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> No
 
 
 @opcode("POP_JUMP_IF_FALSE")
-def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_if_false(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is False or (
         value is not True and not _asks(interpreter, frame, value, instruction, False)
@@ -57,7 +60,7 @@ def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 
 
 def _asks(
-    interpreter: Any, frame: Frame, value: Any, instruction: Instruction, jumps_if: bool
+    interpreter: Interpreter, frame: Frame, value: Any, instruction: Instruction, jumps_if: bool
 ) -> bool:
     if type(value) in DECIDED:
         return decide(interpreter, frame, value, instruction, jumps_if)
@@ -65,13 +68,13 @@ def _asks(
 
 
 @opcode("POP_JUMP_IF_NONE")
-def jump_if_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_if_none(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     if frame.stack.pop() is None:
         frame.index = instruction.target
 
 
 @opcode("POP_JUMP_IF_NOT_NONE")
-def jump_if_not_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_if_not_none(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     if frame.stack.pop() is not None:
         frame.index = instruction.target
 
@@ -79,7 +82,7 @@ def jump_if_not_none(interpreter: Any, frame: Frame, instruction: Instruction) -
 def _at_the_end_of_a_turn(jump_if: Handler) -> Handler:
     """A `while` of Python 3.11 ends with its condition."""
 
-    def handler(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    def handler(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
         begin_turn(interpreter, frame, instruction)
         jump_if(interpreter, frame, instruction)
 
@@ -93,7 +96,7 @@ opcode("POP_JUMP_BACKWARD_IF_NOT_NONE")(_at_the_end_of_a_turn(jump_if_not_none))
 
 
 @opcode("JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_if_true_or_pop(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     if truth(interpreter, frame.stack[-1]):
         frame.index = instruction.target
     else:
@@ -101,7 +104,7 @@ def jump_if_true_or_pop(interpreter: Any, frame: Frame, instruction: Instruction
 
 
 @opcode("JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def jump_if_false_or_pop(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     if not truth(interpreter, frame.stack[-1]):
         frame.index = instruction.target
     else:
@@ -109,7 +112,7 @@ def jump_if_false_or_pop(interpreter: Any, frame: Frame, instruction: Instructio
 
 
 @opcode("TO_BOOL")
-def to_bool(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def to_bool(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     jump = frame.steps[frame.index][1]
     if type(value) in DECIDED and jump.name in _JUMP_SENSE:
@@ -126,7 +129,7 @@ _JUMP_SENSE = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 
 
 @opcode("FOR_ITER")
-def for_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def for_iter(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     try:
         frame.stack.append(next_of(interpreter, frame.stack[-BYTECODE.iterator_slots]))
     except ProgramRaised as raised:
@@ -140,7 +143,7 @@ def for_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 
 @opcode("END_FOR")
-def end_for(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def end_for(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.pop()
     if not BYTECODE.function_attributes_apart:
         frame.stack.pop()
@@ -150,26 +153,26 @@ def end_for(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 
 @opcode("RETURN_GENERATOR")
-def return_generator(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def return_generator(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(None)
 
 
 @opcode("YIELD_VALUE")
-def yield_value(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+def yield_value(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
     generator = frame.generator
     generator.suspended = True
     return interpreter.finish_frame(frame.stack.pop())
 
 
 @opcode("GET_YIELD_FROM_ITER")
-def get_yield_from_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def get_yield_from_iter(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     if not isinstance(frame.stack[-1], InlinedGenerator):
         frame.stack[-1] = iterator_of(interpreter, frame.stack[-1])
     frame.stack += NO_INDEX
 
 
 @opcode("SEND")
-def send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def send(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     receiver = frame.stack[-BYTECODE.iterator_slots]
     try:
@@ -190,7 +193,7 @@ def send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 
 @opcode("END_SEND")
-def end_send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def end_send(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     frame.stack[-BYTECODE.iterator_slots :] = [value]
 
@@ -203,5 +206,5 @@ def end_send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     "GET_ANEXT",
     "GET_AWAITABLE",
 )
-def awaitable(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def awaitable(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     raise BreakRequested("unsupported-function", "a coroutine")

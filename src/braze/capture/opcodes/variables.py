@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
@@ -17,13 +17,16 @@ from braze.compat.python.bytecode_versions import BYTECODE
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # --- constants and the stack -----------------------------------------------------------------
 
 
 # --- locals ----------------------------------------------------------------------------------
 
 
-def read_local(interpreter: Any, frame: Frame, name: str) -> Any:
+def read_local(interpreter: Interpreter, frame: Frame, name: str) -> Any:
     """A local variable; the program's UnboundLocalError if it has no value."""
     try:
         value = frame.locals[name]
@@ -36,7 +39,7 @@ def read_local(interpreter: Any, frame: Frame, name: str) -> Any:
     return value
 
 
-def _load(interpreter: Any, frame: Frame, name: str) -> Any:
+def _load(interpreter: Interpreter, frame: Frame, name: str) -> Any:
     """A local variable, or where the name is a cell's, the cell."""
     value = frame.locals.get(name, Unread)
     if type(value) is Unread or value is Unread:
@@ -56,7 +59,7 @@ def _store(frame: Frame, name: str, value: Any) -> None:
 
 
 @opcode("LOAD_FAST")
-def load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_fast(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.locals.get(instruction.value, Unread)
     if type(value) is Unread or value is Unread:
         value = _load(interpreter, frame, instruction.value)
@@ -64,7 +67,7 @@ def load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 
 @opcode("STORE_FAST")
-def store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def store_fast(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is NULL or type(value) is types.CellType or frame.cells:
         _store(frame, instruction.value, value)
@@ -73,13 +76,13 @@ def store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 
 @opcode("DELETE_FAST")
-def delete_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def delete_fast(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     read_local(interpreter, frame, instruction.value)
     del frame.locals[instruction.value]
 
 
 @opcode("LOAD_FAST_AND_CLEAR")
-def load_fast_and_clear(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_fast_and_clear(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     if instruction.value in frame.cells:
         frame.stack.append(frame.cells.pop(instruction.value))
     elif instruction.value in frame.locals:
@@ -90,25 +93,25 @@ def load_fast_and_clear(interpreter: Any, frame: Frame, instruction: Instruction
 
 
 @opcode("STORE_FAST_MAYBE_NULL")
-def store_fast_maybe_null(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def store_fast_maybe_null(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     _store(frame, instruction.value, frame.stack.pop())
 
 
 @opcode("LOAD_FAST_LOAD_FAST")
-def load_fast_load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_fast_load_fast(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     for name in instruction.value:
         frame.stack.append(_load(interpreter, frame, name))
 
 
 @opcode("STORE_FAST_LOAD_FAST")
-def store_fast_load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def store_fast_load_fast(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     stored, loaded = instruction.value
     _store(frame, stored, frame.stack.pop())
     frame.stack.append(_load(interpreter, frame, loaded))
 
 
 @opcode("STORE_FAST_STORE_FAST")
-def store_fast_store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def store_fast_store_fast(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     for name in instruction.value:
         _store(frame, name, frame.stack.pop())
 
@@ -117,7 +120,7 @@ def store_fast_store_fast(interpreter: Any, frame: Frame, instruction: Instructi
 
 
 @opcode("MAKE_CELL")
-def make_cell(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def make_cell(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     name = instruction.value
     cell = types.CellType()
     if name in frame.locals:
@@ -128,12 +131,12 @@ def make_cell(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 
 @opcode("LOAD_CLOSURE")
-def load_closure(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_closure(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(frame.cells[instruction.value])
 
 
 @opcode("LOAD_DEREF")
-def load_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_deref(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     name = instruction.value
     value = interpreter.side_effects.read_cell(frame.cells[name])
     if value is ABSENT:
@@ -149,19 +152,19 @@ def load_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 
 @opcode("STORE_DEREF")
-def store_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def store_deref(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     interpreter.side_effects.write_cell(frame.cells[instruction.value], frame.stack.pop())
 
 
 @opcode("DELETE_DEREF")
-def delete_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def delete_deref(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     interpreter.side_effects.write_cell(frame.cells[instruction.value], DELETED)
 
 
 # --- globals ---------------------------------------------------------------------------------
 
 
-def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
+def read_global(interpreter: Interpreter, frame: Frame, name: str) -> Any:
     """A global or builtin; the program's NameError if there is none."""
     space = frame.globals
     side_effects = interpreter.side_effects
@@ -177,7 +180,7 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
     return value
 
 
-def _read_builtin(interpreter: Any, name: str) -> Any:
+def _read_builtin(interpreter: Interpreter, name: str) -> Any:
     """What the builtins hold now, or the frame put there."""
     side_effects = interpreter.side_effects
     value = side_effects.written(BUILTINS, name)
@@ -189,7 +192,7 @@ def _read_builtin(interpreter: Any, name: str) -> Any:
     return value
 
 
-def write_global(interpreter: Any, frame: Frame, name: str, value: Any) -> None:
+def write_global(interpreter: Interpreter, frame: Frame, name: str, value: Any) -> None:
     """Set a global, or delete it where the value is DELETED."""
     space = frame.globals
     if id(space) not in interpreter.guard_context.fresh:
@@ -201,14 +204,14 @@ def write_global(interpreter: Any, frame: Frame, name: str, value: Any) -> None:
 
 
 @opcode("LOAD_NAME")
-def load_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_name(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = _read_name(interpreter, frame.names, instruction.value)
     if value is ABSENT:
         value = read_global(interpreter, frame, instruction.value)
     frame.stack.append(value)
 
 
-def _read_name(interpreter: Any, names: Any, name: str) -> Any:
+def _read_name(interpreter: Interpreter, names: Any, name: str) -> Any:
     """An entry of a class body's namespace, or ABSENT."""
     if type(names) is dict:
         return names.get(name, ABSENT)
@@ -221,12 +224,12 @@ def _read_name(interpreter: Any, names: Any, name: str) -> Any:
 
 
 @opcode("STORE_NAME")
-def store_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def store_name(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     store_item(interpreter, frame.names, instruction.value, frame.stack.pop())
 
 
 @opcode("DELETE_NAME")
-def delete_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def delete_name(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     try:
         delete_item(interpreter, frame.names, instruction.value)
     except ProgramRaised as raised:
@@ -237,12 +240,14 @@ def delete_name(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 
 @opcode("LOAD_LOCALS")
-def load_locals(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_locals(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(frame.names)
 
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS")
-def load_from_dict_or_globals(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_from_dict_or_globals(
+    interpreter: Interpreter, frame: Frame, instruction: Instruction
+) -> None:
     value = _read_name(interpreter, frame.stack.pop(), instruction.value)
     if value is ABSENT:
         value = read_global(interpreter, frame, instruction.value)
@@ -250,7 +255,9 @@ def load_from_dict_or_globals(interpreter: Any, frame: Frame, instruction: Instr
 
 
 @opcode("LOAD_FROM_DICT_OR_DEREF")
-def load_from_dict_or_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_from_dict_or_deref(
+    interpreter: Interpreter, frame: Frame, instruction: Instruction
+) -> None:
     value = _read_name(interpreter, frame.stack.pop(), instruction.value)
     if value is ABSENT:
         load_deref(interpreter, frame, instruction)
@@ -259,7 +266,7 @@ def load_from_dict_or_deref(interpreter: Any, frame: Frame, instruction: Instruc
 
 
 @opcode("LOAD_CLASSDEREF")
-def load_class_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+def load_class_deref(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(frame.names)
     load_from_dict_or_deref(interpreter, frame, instruction)
 
@@ -267,7 +274,7 @@ def load_class_deref(interpreter: Any, frame: Frame, instruction: Instruction) -
 # --- attributes ------------------------------------------------------------------------------
 
 
-def _push_method(interpreter: Any, frame: Frame, owner: Any, name: str) -> None:
+def _push_method(interpreter: Interpreter, frame: Frame, owner: Any, name: str) -> None:
     function, bound_to = load_method(interpreter, owner, name)
     if BYTECODE.callable_first or bound_to is not NULL:
         frame.stack.extend((function, bound_to))

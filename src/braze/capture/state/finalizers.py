@@ -13,7 +13,7 @@ import gc
 import types
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,9 @@ from braze.capture.state.provenance import module_of_class
 from braze.compat.python.packages import is_of_package
 from braze.compat.torch.dynamo_interop import is_callback_of_compiler
 from braze.ir.captured.frame import NULL
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # What is weakly referenced by registries and lives on.
 _LASTING = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
@@ -40,7 +43,7 @@ def noticed_ends(values: Iterable[Any]) -> dict[int, Any]:
     return {id(value): value for value in values if _is_noticed(value)}
 
 
-def check_ends(interpreter: Any) -> None:
+def check_ends(interpreter: Interpreter) -> None:
     """BreakRequested where an object whose end is noticed is no longer held by a frame."""
     held: set[int] = set()
     for frame in interpreter.frames:
@@ -50,7 +53,7 @@ def check_ends(interpreter: Any) -> None:
             raise BreakRequested("finalizer", f"a {type(value).__qualname__}")
 
 
-def may_have_ended(interpreter: Any, value: Any) -> bool:
+def may_have_ended(interpreter: Interpreter, value: Any) -> bool:
     """Whether the frame went on with a value and holds it no more."""
     if id(value) not in interpreter.entered_with:
         return False
@@ -61,7 +64,7 @@ def may_have_ended(interpreter: Any, value: Any) -> bool:
     )
 
 
-def is_dropped(interpreter: Any, target: Any) -> bool:
+def is_dropped(interpreter: Interpreter, target: Any) -> bool:
     """Whether nothing that the program still has leads to an object made in the frame, which has
     ended in eager, though capture keeps it. What is beyond a number of objects counts as dropped:
     the frame is left there, and real references answer."""

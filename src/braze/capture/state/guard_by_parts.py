@@ -3,13 +3,16 @@ value, though each call may bring another object."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import AttributeSource, ItemSource, Source
 
+if TYPE_CHECKING:
+    from braze.capture.state.guard_context import GuardContext
 
-def wrap_slice(guard_context: Any, value: slice, source: Source) -> slice:
+
+def wrap_slice(guard_context: GuardContext, value: slice, source: Source) -> slice:
     """A slice of what its parts are guarded to be."""
     guard_context.guard(source, GuardKind.TYPE_MATCH, slice)
     parts = {name: getattr(value, name) for name in ("start", "stop", "step")}
@@ -20,7 +23,7 @@ def wrap_slice(guard_context: Any, value: slice, source: Source) -> slice:
 
 
 def wrap_changing(
-    guard_context: Any, value: tuple[Any, ...], source: Source
+    guard_context: GuardContext, value: tuple[Any, ...], source: Source
 ) -> tuple[Any, ...] | None:
     """A tuple of numbers of which some changed between compiles (an optimizer's `betas` under a
     schedule of momentum, a `torch.Size` that is kept over a graph break), item by item; None for
@@ -46,7 +49,7 @@ def wrap_changing(
 _NUMBERS = frozenset({int, float})
 
 
-def _changes(guard_context: Any, item: Any, place: Source) -> bool:
+def _changes(guard_context: GuardContext, item: Any, place: Source) -> bool:
     if type(item) is float:
         return bool(guard_context.sizes.is_lifted(place, item))
     return guard_context.sizes.number(place, item) is not None
@@ -61,7 +64,7 @@ def is_numpys_float(cls: type) -> bool:
 _HEAP_TYPE = 1 << 9
 
 
-def wrap_by_value(guard_context: Any, value: Any, source: Source) -> Any:
+def wrap_by_value(guard_context: GuardContext, value: Any, source: Source) -> Any:
     """Take in something immutable, of which each call may bring another equal one."""
     guard_context.guard(source, GuardKind.EQUALS_MATCH, value)
     guard_context.constants.setdefault(id(value), (value, source))

@@ -11,12 +11,16 @@ import operator
 import types
 import weakref
 from collections.abc import Iterator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.class_facts import fact_of_class
 from braze.compat.python.iterator_state import base_items
 from braze.frozen import frozen
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
 _OF_C = (
     types.MethodDescriptorType,
@@ -186,7 +190,10 @@ def looks_up(function: Any, owner: Any) -> bool:
 
 
 def check_opaque(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: Any = types.MappingProxyType({})
+    interpreter: Interpreter,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Any = types.MappingProxyType({}),
 ) -> None:
     """Break before real code computes with such an object. (What it asks nothing of is not walked:
     a program may append to one list a million times.)"""
@@ -194,13 +201,13 @@ def check_opaque(
         _check(interpreter, function, _looked_at(interpreter, function, args, kwargs))
 
 
-def check_opaque_key(interpreter: Any, function: Any, key: Any) -> None:
+def check_opaque_key(interpreter: Interpreter, function: Any, key: Any) -> None:
     """The same for what looks up a key."""
     if interpreter.guard_context.opaque:
         _check(interpreter, function, _leaves(key, _DEPTH))
 
 
-def _check(interpreter: Any, function: Any, values: Iterator[Any]) -> None:
+def _check(interpreter: Interpreter, function: Any, values: Iterator[Any]) -> None:
     opaque = interpreter.guard_context.opaque
     for value in values:
         if id(value) in opaque:
@@ -208,7 +215,7 @@ def _check(interpreter: Any, function: Any, values: Iterator[Any]) -> None:
             raise BreakRequested("opaque-object", f"{name}() of a {type(value).__qualname__}")
 
 
-def check_proxies(guard_context: Any, args: Any) -> None:
+def check_proxies(guard_context: GuardContext, args: Any) -> None:
     """Break before real code gets a weak proxy, and runs methods of what that stands for."""
     if guard_context.proxies and any(
         id(value) in guard_context.proxies for value in _leaves(args, 2)
@@ -217,7 +224,7 @@ def check_proxies(guard_context: Any, args: Any) -> None:
 
 
 def _looked_at(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: Any
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: Any
 ) -> Iterator[Any]:
     """What real code may read of its arguments: containers are walked."""
     if not kwargs and args:
@@ -231,7 +238,7 @@ def _looked_at(
     yield from _leaves((args, kwargs), _DEPTH)
 
 
-def _new_keys(interpreter: Any, owner: dict[Any, Any]) -> Iterator[Any]:
+def _new_keys(interpreter: Interpreter, owner: dict[Any, Any]) -> Iterator[Any]:
     """The keys of a dict, which a lookup may compare. Those of one that was walked before are not
     walked again: what puts a key into it looks at that key."""
     walked = (owner, len(interpreter.guard_context.opaque))

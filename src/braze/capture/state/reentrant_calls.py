@@ -12,13 +12,16 @@ import os
 import threading
 import types
 from collections.abc import Iterable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.state.provenance import module_of_class
 from braze.capture.state.string_escape import handed_over
 from braze.compat.python.code_patching import redirected_code, set_code, target_of
 from braze.compat.python.packages import is_of_package
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # What C code calls only where a class is made or called, which capture does itself.
 _NOT_FROM_C = frozenset(
@@ -33,7 +36,7 @@ class ReentrantCall:
     """The redirected calls of one function. In another thread, and when the capture is over, the
     function does what it always did."""
 
-    def __init__(self, interpreter: Any, function: types.FunctionType) -> None:
+    def __init__(self, interpreter: Interpreter, function: types.FunctionType) -> None:
         self._interpreter = interpreter
         self._function = function
         self._thread, self._process = threading.get_ident(), os.getpid()
@@ -124,7 +127,7 @@ def own_special_functions(cls: type) -> list[types.FunctionType]:
 
 
 def redirect(
-    interpreter: Any, functions: Iterable[types.FunctionType], made: list[ReentrantCall]
+    interpreter: Interpreter, functions: Iterable[types.FunctionType], made: list[ReentrantCall]
 ) -> None:
     """Give functions redirected code, unless they have it; the new trampolines are added to
     `made`, each before it serves, so that an interrupt leaves none behind."""

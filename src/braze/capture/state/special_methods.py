@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import (
@@ -24,6 +24,9 @@ from braze.class_facts import fact_of_class
 from braze.compat.python.stdlib import SPECIAL_METHODS
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.state.guard_context import GuardContext
+
 _FIXED = (type, enum.Enum, types.ModuleType)
 
 
@@ -37,7 +40,7 @@ def runs_python(cls: Any) -> bool:
     return module_of_class(cls) != "builtins"
 
 
-def guard_special_methods(guard_context: Any, cls: type) -> None:
+def guard_special_methods(guard_context: GuardContext, cls: type) -> None:
     """A class keeps the methods that C code looks for in an instance, and gets no others."""
     if cls in guard_context.with_methods or not cls.__flags__ & _HEAP_TYPE:
         return
@@ -91,7 +94,7 @@ MAKES_TEXT = frozenset(
 )
 
 
-def check_text(guard_context: Any, objects: list[Any]) -> None:
+def check_text(guard_context: GuardContext, objects: list[Any]) -> None:
     """Break where C code would show where an object lies, or what a builtin one holds."""
     for value in objects:
         shows = guard_context.lookup(type(value), "__repr__")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +20,9 @@ from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.fake_tensor_queries import QUESTIONS, Kept, unknown_names
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # What a program gets at the attribute, where the fake tensor would refuse the call: the reason
 # names
 # the line that reads it.
@@ -27,7 +30,7 @@ _ANSWERED = frozenset({"numpy"})  # by a handler of its own
 FORBIDDEN = (frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}) - _ANSWERED
 
 
-def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
+def load_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     """`tensor.name`."""
     if name in _ANSWERED and name not in interpreter.guard_context.originals:
         check_original(interpreter.guard_context, name)
@@ -69,7 +72,7 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     return interpreter.guard_context.class_value(cls, name, meta)
 
 
-def _version(interpreter: Any, tensor: Any) -> Any:
+def _version(interpreter: Interpreter, tensor: Any) -> Any:
     """How often the memory was written to. Of an input that is another number at each call, which
     the graph's own writes change before a result could be made of it."""
     if interpreter.tracer.owner_of(tensor) is not None or tensor.place.given_at >= 0:
@@ -79,7 +82,7 @@ def _version(interpreter: Any, tensor: Any) -> Any:
     return interpreter.native(getattr, tensor, "_version")
 
 
-def _of_history(interpreter: Any, tensor: Any, name: str) -> Any:
+def _of_history(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     """What autograd knows of a tensor that an operation made; nothing of a leaf."""
     needs_gradients = interpreter.native(getattr, tensor, "requires_grad")
     if needs_gradients and not interpreter.native(getattr, tensor, "is_leaf"):
@@ -87,14 +90,14 @@ def _of_history(interpreter: Any, tensor: Any, name: str) -> Any:
     return interpreter.native(getattr, tensor, name)
 
 
-def _check_base(interpreter: Any, tensor: Any) -> None:
+def _check_base(interpreter: Interpreter, tensor: Any) -> None:
     """Break where eager has another base than the fake tensor."""
     _check_seen_as_made(interpreter, tensor, "Tensor._base")
     if _is_of_a_view(interpreter, tensor):
         raise BreakRequested("unsupported-tensor", "Tensor._base of a view")
 
 
-def _check_seen_as_made(interpreter: Any, tensor: Any, what: str) -> None:
+def _check_seen_as_made(interpreter: Interpreter, tensor: Any, what: str) -> None:
     """Break where eager makes a tensor as a view, and the fake tensor is none: with a conjugate or
     negative bit, or of a subclass, whose results `__torch_function__` makes views of plain ones."""
     if is_lazy(tensor):
@@ -104,7 +107,7 @@ def _check_seen_as_made(interpreter: Any, tensor: Any, what: str) -> None:
         raise BreakRequested("unsupported-tensor", f"{what} of what was made of a subclass")
 
 
-def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
+def _is_of_a_view(interpreter: Interpreter, tensor: Any) -> bool:
     """Whether a tensor's memory is that of an input which is a view itself. Guarded."""
     real = interpreter.tracer.owner_of(tensor)
     if real is None:
@@ -114,7 +117,7 @@ def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
 
 
 @answers(torch.Tensor._is_view)
-def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_view(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An input's fake tensor is none, whatever the input is."""
     (tensor,) = args
     if type(tensor) is TracedTensor:
@@ -125,7 +128,7 @@ def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @answers(torch.Tensor.__hash__)
-def hash_of_tensor(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def hash_of_tensor(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A fake tensor has another address than its tensor."""
     return interpreter.call(hash, *args)
 
@@ -144,7 +147,7 @@ _ATTRIBUTES = frozenset(
 _ANSWERED = _ATTRIBUTES | {"grad", "grad_fn", "_version", "output_nr", "retains_grad", "_base"}
 
 
-def _refuses_changes(interpreter: Any, tensor: Any) -> bool:
+def _refuses_changes(interpreter: Interpreter, tensor: Any) -> bool:
     """A write through `x.data` is none to `x` for autograd, one through `x.detach()` is. In a graph
     they are the same, so they are told apart where `x` is a view that cannot be used any more after
     such a write."""
@@ -155,7 +158,9 @@ def _refuses_changes(interpreter: Any, tensor: Any) -> bool:
     return refuses_changed_memory(real)
 
 
-def _subclass_attribute(interpreter: Any, tensor: Any, real: Any, cls: type, name: str) -> Any:
+def _subclass_attribute(
+    interpreter: Interpreter, tensor: Any, real: Any, cls: type, name: str
+) -> Any:
     """What a subclass of Tensor defines beside what every tensor has."""
     meta = interpreter.guard_context.lookup(cls, name)
     kind = type(meta)
@@ -175,13 +180,13 @@ def _subclass_attribute(interpreter: Any, tensor: Any, real: Any, cls: type, nam
     raise BreakRequested("unsupported-attribute", f"{cls.__qualname__}.{name}")
 
 
-def _class_or_dict(interpreter: Any, tensor: Any, name: str) -> Any:
+def _class_or_dict(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     if name == "__class__":
         return interpreter.guard_context.type_of(tensor)
     raise BreakRequested("unsupported-tensor", "Tensor.__dict__")
 
 
-def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
+def _gradient(interpreter: Interpreter, tensor: Any, real: Any) -> Any:
     guard_context = interpreter.guard_context
     if real is None:
         if id(tensor) in interpreter.retaining:
@@ -197,7 +202,7 @@ def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
     return guard_context.reads[key]
 
 
-def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> Any:
+def _instance_attribute(interpreter: Interpreter, tensor: Any, real: Any, name: str) -> Any:
     """What a program hung on a tensor itself (`param.no_decay = True`)."""
     guard_context = interpreter.guard_context
     if real is not None:
@@ -216,7 +221,7 @@ def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> 
     raise ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
 
 
-def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
+def store_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str, value: Any) -> None:
     """`tensor.name = value`: `grad` and `data` of an input are kept back; else it breaks."""
     if name == "requires_grad":
         interpreter.call(torch.Tensor.requires_grad_, tensor, value)

@@ -8,7 +8,7 @@ if n > 3: ...                   a graph break
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,12 +21,15 @@ from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.size_constants import known_size
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _MOST_WHOLE = 1 << 53  # below it each whole number is a float
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
-def reads_number(interpreter: Any, cls: type, value: Any) -> bool:
+def reads_number(interpreter: Interpreter, cls: type, value: Any) -> bool:
     """Whether `cls(value)`, or `value.item()`, is a number that becomes a symbol."""
     tracer = interpreter.tracer
     if type(value) not in TENSORS or interpreter.transforms:
@@ -43,7 +46,7 @@ def reads_number(interpreter: Any, cls: type, value: Any) -> bool:
     return cls is float and value.dtype in _INTEGERS
 
 
-def read_number(interpreter: Any, cls: type, tensor: Any) -> Any:
+def read_number(interpreter: Interpreter, cls: type, tensor: Any) -> Any:
     """`int(tensor)` or `float(tensor)`."""
     wanted = torch.int64 if cls is int else torch.float64
     if (cls is int) is (tensor.dtype in _FLOATS):
@@ -51,7 +54,7 @@ def read_number(interpreter: Any, cls: type, tensor: Any) -> Any:
     return interpreter.call(torch.Tensor.item, tensor)
 
 
-def read_whole_number(interpreter: Any, tensor: Any) -> Any:
+def read_whole_number(interpreter: Interpreter, tensor: Any) -> Any:
     """`int(tensor.item())` of a float. Of NaN, infinities and what 64 bits do not hold eager raises
     or counts further: checked when the program runs."""
     number = read_number(interpreter, int, tensor)
@@ -62,7 +65,7 @@ def read_whole_number(interpreter: Any, tensor: Any) -> Any:
 
 
 @answers(torch.Tensor.tolist)
-def to_list(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_list(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of integers, symbols, each read by itself: where the user asked for numbers, and for few of
     them where no break is allowed."""
     tensor = args[0]
@@ -71,7 +74,7 @@ def to_list(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return _numbers_of(interpreter, tensor)
 
 
-def _numbers_of(interpreter: Any, tensor: Any) -> Any:
+def _numbers_of(interpreter: Interpreter, tensor: Any) -> Any:
     if not tensor.dim():
         return interpreter.call(torch.Tensor.item, tensor)
     rows = leaf_call(interpreter, torch.Tensor.unbind, (tensor,), {})
@@ -81,7 +84,7 @@ def _numbers_of(interpreter: Any, tensor: Any) -> Any:
 _MOST = 1024  # each is a node, a symbol and a result of the graph
 
 
-def _are_read(interpreter: Any, tensor: Any) -> bool:
+def _are_read(interpreter: Interpreter, tensor: Any) -> bool:
     tracer = interpreter.tracer
     if not tracer.gives_integers or interpreter.transforms or tracer.known_data(tensor) is not None:
         return False
@@ -95,7 +98,7 @@ def _are_read(interpreter: Any, tensor: Any) -> bool:
 
 def _check_of(function: Any) -> None:
     @answers(function)
-    def check(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def check(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         condition = args[0] if args else kwargs.get("cond")
         if condition is True:
             return None
@@ -109,7 +112,7 @@ def _check_of(function: Any) -> None:
 
 def _size_check_of(function: Any) -> None:
     @answers(function)
-    def check(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def check(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number = args[0] if args else kwargs.get("i")
         if type(number) is not ProgramInt:
             return interpreter.call_python(function, args, kwargs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,8 +17,11 @@ from braze.capture.state.guard_context import TENSORS
 from braze.capture.tensors.data_dependent_scalars import read_number, reads_number
 from braze.shapes.symbolic import ProgramInt
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def tensor_item(interpreter: Any, tensor: Any, key: Any) -> Any:
+
+def tensor_item(interpreter: Interpreter, tensor: Any, key: Any) -> Any:
     """`tensor[key]`."""
     key = _with_indices(interpreter, _with_numbers(interpreter, key))
     dims = _symbolic_dims(tensor, key)
@@ -29,7 +32,7 @@ def tensor_item(interpreter: Any, tensor: Any, key: Any) -> Any:
     return leaf_call(interpreter, operator.getitem, (tensor, key), {})
 
 
-def store_tensor_item(interpreter: Any, tensor: Any, key: Any, value: Any) -> None:
+def store_tensor_item(interpreter: Interpreter, tensor: Any, key: Any, value: Any) -> None:
     """`tensor[key] = value`."""
     key = _with_indices(interpreter, _with_numbers(interpreter, key))
     dims = _symbolic_dims(tensor, key)
@@ -38,7 +41,7 @@ def store_tensor_item(interpreter: Any, tensor: Any, key: Any, value: Any) -> No
     leaf_call(interpreter, operator.setitem, (tensor, key, value), {})
 
 
-def _with_indices(interpreter: Any, key: Any) -> Any:
+def _with_indices(interpreter: Interpreter, key: Any) -> Any:
     """The key with tensors in place of lists among whose integers are symbols: C++ makes such of
     lists, and asks for the numbers."""
     if type(key) is tuple:
@@ -52,7 +55,7 @@ def _with_indices(interpreter: Any, key: Any) -> Any:
 _INTEGER_TYPES = frozenset({int, ProgramInt})
 
 
-def _with_numbers(interpreter: Any, key: Any) -> Any:
+def _with_numbers(interpreter: Interpreter, key: Any) -> Any:
     """The key with the integers that its tensors without dimensions hold, as eager reads them,
     where the user asked for numbers in the graph."""
     if not interpreter.tracer.gives_integers:
@@ -97,7 +100,7 @@ def _dims_taken(part: Any) -> int | None:
     return 0 if part is None or part is ... else None
 
 
-def _selected(interpreter: Any, tensor: Any, dims: Sequence[int], key: Any) -> Any:
+def _selected(interpreter: Interpreter, tensor: Any, dims: Sequence[int], key: Any) -> Any:
     """The view of one row for each symbolic integer: eager takes integers first, too."""
     parts = key if type(key) is tuple else (key,)
     numbers = [part for part in parts if type(part) is ProgramInt]

@@ -10,7 +10,7 @@ that is a view of z, a question for its bits.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,8 +22,13 @@ from braze.ir.captured.source import PlainMemorySource, Source
 from braze.tracing import Untraceable
 from braze.tracing.graph_inputs import Layout
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def wrap_lazy(interpreter: Any, real: torch.Tensor, source: Source, layout: Layout | None) -> Any:
+
+def wrap_lazy(
+    interpreter: Interpreter, real: torch.Tensor, source: Source, layout: Layout | None
+) -> Any:
     """The fake tensor with the numbers of such a tensor. Raises Untraceable where it is one that
     the
     graph cannot have."""

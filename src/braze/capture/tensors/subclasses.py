@@ -5,7 +5,7 @@ of their class. A class with a `__torch_function__` of its own breaks the graph 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,8 +16,13 @@ from braze.compat.torch.aten import aten
 from braze.compat.torch.dispatcher import TorchFunction, torch_function_enabled, torch_function_of
 from braze.tracing.fake_tensor import TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def result_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type | None:
+
+def result_class(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> type | None:
     """The class that a call's results get, or None: of the arguments' classes, the most derived,
     which all others must be bases of."""
     classes = interpreter.guard_context.classes_of
@@ -36,7 +41,7 @@ def result_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return chosen
 
 
-def check_made_plainly(interpreter: Any, cls: type, args: tuple[Any, ...]) -> None:
+def check_made_plainly(interpreter: Interpreter, cls: type, args: tuple[Any, ...]) -> None:
     """A break unless `cls(*args)` is what `torch.Tensor(*args)` of plain tensors is, but for the
     class."""
     classes = interpreter.guard_context.classes_of
@@ -46,7 +51,7 @@ def check_made_plainly(interpreter: Any, cls: type, args: tuple[Any, ...]) -> No
         raise BreakRequested("unsupported-tensor", f"making a {cls.__qualname__}")
 
 
-def of_class(interpreter: Any, result: Any, cls: type, args: tuple[Any, ...]) -> Any:
+def of_class(interpreter: Interpreter, result: Any, cls: type, args: tuple[Any, ...]) -> Any:
     """A call's results as tensors of the class; arguments among them that are not stay as they
     are, and another tensor object is given."""
     if type(result) is TracedTensor:
@@ -66,7 +71,7 @@ def of_class(interpreter: Any, result: Any, cls: type, args: tuple[Any, ...]) ->
 
 
 @answers(torch.Tensor.as_subclass)
-def as_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def as_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Another tensor object on the same memory."""
     tensor, cls = args if not kwargs else (*args, kwargs["cls"])
     if not isinstance(cls, type) or not issubclass(cls, torch.Tensor):

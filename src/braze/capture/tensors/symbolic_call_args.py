@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.ir.captured.frame import TorchCall
 from braze.ir.graphs.graph import Value
 from braze.tracing.symbolic.size_rewriter import Expressions
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def kept_calls(interpreter: Any, made: Expressions | None) -> tuple[TorchCall, ...]:
+
+def kept_calls(interpreter: Interpreter, made: Expressions | None) -> tuple[TorchCall, ...]:
     """The calls that were noted, as they are known at the end of a capture; where sizes are
     symbols, for user backends alone."""
     if made is None:

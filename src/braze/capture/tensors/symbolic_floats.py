@@ -13,7 +13,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -34,9 +34,12 @@ from braze.tracing.symbolic.symbolic_float import (
     number_of,
 )
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @answers(torch.Tensor.item)
-def item(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def item(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of a floating point tensor with one element on the CPU, a symbolic float."""
     tensor = args[0]
     if kwargs or len(args) > 1 or not is_number(interpreter, tensor):
@@ -45,7 +48,7 @@ def item(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return number_of(interpreter.tracer, tensor)
 
 
-def is_number(interpreter: Any, tensor: Any) -> bool:
+def is_number(interpreter: Interpreter, tensor: Any) -> bool:
     """Whether the number that a tensor holds is computed with in the graph."""
     tracer = interpreter.tracer
     if interpreter.transforms or not holds_number(tracer, tensor):
@@ -57,7 +60,7 @@ def _function(python: Callable[..., float], op: Any) -> None:
     """A function of `math`; of a symbolic float it is an operator of the graph."""
 
     @answers(python)
-    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = tuple([float_size(interpreter, value) for value in args])
         if len(args) == 1 and is_from_outside(args[0]) and not kwargs:
             safe = python in _SAFE and args[0].is_positive
@@ -69,7 +72,7 @@ def _function(python: Callable[..., float], op: Any) -> None:
         return call_natively(interpreter, python, args, kwargs)
 
 
-def _is_positive(interpreter: Any, number: Any) -> bool:
+def _is_positive(interpreter: Interpreter, number: Any) -> bool:
     found: bool = interpreter.native(is_guarded_positive, number)
     return found
 
@@ -89,14 +92,16 @@ _ARITHMETIC = frozenset({"__add__", "__sub__", "__mul__", "__truediv__", "__pow_
 _FLOATS = (float, SymbolicFloat)
 
 
-def float_size(interpreter: Any, value: Any) -> Any:
+def float_size(interpreter: Interpreter, value: Any) -> Any:
     """A symbolic size as a symbolic float; anything else as it is."""
     if type(value) is ProgramInt and interpreter.tracer.gives_numbers:
         return interpreter.native(float_of, interpreter.tracer, value)
     return value
 
 
-def with_float_sizes(interpreter: Any, method: str, left: Any, right: Any) -> tuple[Any, Any]:
+def with_float_sizes(
+    interpreter: Interpreter, method: str, left: Any, right: Any
+) -> tuple[Any, Any]:
     """The operands of an operator, sizes as floats where its result is one."""
     if method not in _ARITHMETIC:
         return left, right
@@ -112,7 +117,7 @@ def with_float_sizes(interpreter: Any, method: str, left: Any, right: Any) -> tu
     return float_size(interpreter, left), float_size(interpreter, right)
 
 
-def whole_part(interpreter: Any, number: Any, up: bool = False) -> Any:
+def whole_part(interpreter: Interpreter, number: Any, up: bool = False) -> Any:
     """`math.floor(number)` (or `math.ceil`) of a quotient of sizes, a size; else None."""
     if type(number) is not SymbolicFloat or number.ratio is None or not number.is_positive:
         return None
@@ -124,7 +129,7 @@ def whole_part(interpreter: Any, number: Any, up: bool = False) -> Any:
 
 def _rounding(python: Callable[[float], int], up: bool) -> None:
     @answers(python)
-    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = whole_part(interpreter, args[0], up) if len(args) == 1 and not kwargs else None
         return call_natively(interpreter, python, args, kwargs) if found is None else found
 
@@ -134,7 +139,7 @@ _rounding(math.ceil, up=True)
 
 
 @answers(torch.sym_float)
-def symbolic_float(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def symbolic_float(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`float(n)` too. Where graphs compute no numbers, the size is one value from here on."""
     if len(args) == 1 and type(args[0]) is ProgramInt:
         found = float_size(interpreter, args[0])
@@ -142,7 +147,7 @@ def symbolic_float(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return call_natively(interpreter, torch.sym_float, args, kwargs)
 
 
-def extremum(interpreter: Any, items: Any, sign: str) -> Any:
+def extremum(interpreter: Interpreter, items: Any, sign: str) -> Any:
     """`min()` or `max()` of floats among which are symbolic ones. The graph chooses as Python does:
     the later one only where it is less (or greater), so that of equal ones, and beside NaN, the
     first one stays."""

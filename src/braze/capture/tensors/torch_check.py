@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.shapes.data_symbols import SymbolicTruth
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def promise(interpreter: Any, condition: SymbolicTruth, raises: bool = True) -> bool:
+
+def promise(interpreter: Interpreter, condition: SymbolicTruth, raises: bool = True) -> bool:
     """Take a condition as true; the program checks it when it runs. Of sizes of inputs it becomes
     a guard: False where it does not hold of those at hand. raises: the program raises where it does
     not hold."""
@@ -19,7 +22,7 @@ def promise(interpreter: Any, condition: SymbolicTruth, raises: bool = True) -> 
     return True
 
 
-def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
+def truth_of(interpreter: Interpreter, condition: SymbolicTruth) -> bool:
     """The truth of a condition on such numbers: an assertion is a promise, that sizes fit is
     taken as one in PyTorch's functions, all else breaks."""
     frame = interpreter.frames[-1]

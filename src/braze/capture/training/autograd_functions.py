@@ -15,7 +15,7 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -41,6 +41,10 @@ from braze.ir.types import TensorType
 from braze.tracing import DataDependent, UnknownTensor, Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.graph_recorder import node_of
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
 # With more results than this, not every choice of undefined gradients has a formula.
 _FEW = 3
@@ -83,7 +87,7 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
 
 
 @answers(InlinedContext.__getattr__)
-def ask_node(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_node(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An attribute of `ctx` that the program has not set: autograd's node may have it."""
     context, name = args
     if name in OF_NODES:
@@ -99,7 +103,7 @@ class OperatorFunction(torch.autograd.Function):
 
 
 @answers(FUNCTION_APPLY)
-def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Function.apply`."""
     cls, *values = args
     _leave_transformed(interpreter, cls)
@@ -124,7 +128,7 @@ def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return made
 
 
-def finish_functions(interpreter: Any, results: Sequence[Any]) -> None:
+def finish_functions(interpreter: Interpreter, results: Sequence[Any]) -> None:
     """At the frame's end: the nodes of autograd functions get what their backwards compute. A view
     of its input that one returned has a gradient of its own: it must not leave as a view.
 
@@ -155,7 +159,7 @@ class Application:
     operands: values that the recorded call reads or makes: (kind, number) of `Formula.reads`.
     """
 
-    def __init__(self, interpreter: Any, cls: Any, arguments: list[Any]) -> None:
+    def __init__(self, interpreter: Interpreter, cls: Any, arguments: list[Any]) -> None:
         self.interpreter = interpreter
         self.cls = cls
         self.arguments = arguments
@@ -445,7 +449,9 @@ def _applied(cls: Any) -> Any:
     return apply
 
 
-def _positional(interpreter: Any, cls: Any, values: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+def _positional(
+    interpreter: Interpreter, cls: Any, values: list[Any], kwargs: dict[str, Any]
+) -> list[Any]:
     """The arguments of the forward in its order, as `apply` binds them."""
     setup = _found(interpreter.guard_context, cls, "setup_context")
     if setup is PLAIN_SETUP_CONTEXT:
@@ -459,7 +465,7 @@ def _positional(interpreter: Any, cls: Any, values: list[Any], kwargs: dict[str,
     return list(bound.args)
 
 
-def _leave_transformed(interpreter: Any, cls: Any) -> None:
+def _leave_transformed(interpreter: Interpreter, cls: Any) -> None:
     """Break before what PyTorch calls other methods of a function for than its forward and its
     backward: `jvp`, `vmap`, `generate_vmap_rule` and `setup_context` are asked by the levels of
     torch.func's transforms and of forward mode."""
@@ -469,7 +475,7 @@ def _leave_transformed(interpreter: Any, cls: Any) -> None:
         raise BreakRequested("autograd-function", name)
 
 
-def _found(guard_context: Any, cls: Any, name: str) -> Any:
+def _found(guard_context: GuardContext, cls: Any, name: str) -> Any:
     """What `cls.name` is: mostly a static method, but a class method, or a function, serves too."""
     method = guard_context.lookup(cls, name)
     if isinstance(method, classmethod):

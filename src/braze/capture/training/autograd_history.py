@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.state.reconstruction_calls import rebuild_used_up
@@ -30,8 +30,11 @@ from braze.ir.captured.frame import FromSource, NewCall, Recipe
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, Node, Value, operands
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
+
+def used_up_recipe(interpreter: Interpreter, tensor: Any, result: Any) -> Recipe:
     """How a tensor that leaves the frame is made: `result(tensor)`, with a history that is used
     up where a backward of the frame did that. Raises CannotRebuild where it did that in part."""
     if not interpreter.backwards or not tensor.requires_grad or _is_live(interpreter, tensor):
@@ -51,12 +54,12 @@ def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
     return NewCall(rebuild_used_up, (result(tensor), *sources))
 
 
-def holds_all_gradients(interpreter: Any, results: Sequence[Any]) -> bool:
+def holds_all_gradients(interpreter: Interpreter, results: Sequence[Any]) -> bool:
     """Whether a backward ran in the frame and nothing leaves it that can be differentiated."""
     return bool(interpreter.backwards) and not any(_is_live(interpreter, r) for r in results)
 
 
-def check_hooks(interpreter: Any, results: Sequence[Any]) -> None:
+def check_hooks(interpreter: Interpreter, results: Sequence[Any]) -> None:
     """Raise CannotRebuild where tensors of the frame have hooks that a later backward would call,
     or leave it with a gradient that they retain."""
     if not interpreter.hooked:
@@ -68,7 +71,7 @@ def check_hooks(interpreter: Any, results: Sequence[Any]) -> None:
         raise CannotRebuild("its backward comes after the frame", step, "gradient-hook")
 
 
-def check_written(interpreter: Any) -> None:
+def check_written(interpreter: Interpreter) -> None:
     """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
     steps = [step for _, step, *_ in interpreter.backwards[:1]] + interpreter.tracer.leaf_reads[:1]
     has_new_history = interpreter.tracer.recorder.has_new_history
@@ -79,7 +82,7 @@ def check_written(interpreter: Any) -> None:
             raise CannotRebuild("an input with a history of this frame", min(steps))
 
 
-def check_new_leaves(interpreter: Any, results: Sequence[Any], graph: Graph) -> None:
+def check_new_leaves(interpreter: Interpreter, results: Sequence[Any], graph: Graph) -> None:
     """Raise CannotRebuild where the graph under autograd would not give a result the history that
     it has: one that leads to a leaf made here which leaves the frame, or to nothing else."""
     reads = interpreter.tracer.leaf_reads
@@ -119,12 +122,12 @@ def _plain(node: Node) -> Node:
     return replace(node, op=op, grad_enabled=False)
 
 
-def _freed(interpreter: Any) -> dict[int, Any]:
+def _freed(interpreter: Interpreter) -> dict[int, Any]:
     """The nodes whose tensors are freed, by identity, which a node has while it is held."""
     return {id(node): node for _, _, freed, _ in interpreter.backwards for node in freed}
 
 
-def _is_live(interpreter: Any, tensor: Any) -> bool:
+def _is_live(interpreter: Interpreter, tensor: Any) -> bool:
     """Whether a tensor has a history of which nothing is used up; one that cannot be asked may."""
     if is_refused_by_autograd(tensor):
         return True

@@ -8,7 +8,7 @@ Both are made, and chosen from, so that the update is part of the graph.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.swa_utils import AveragedModel
@@ -18,11 +18,16 @@ from braze.capture.calls.torch_calls import unnoted_call
 from braze.capture.training.if_conversion import write_chosen, written_by
 from braze.tracing.fake_tensor import TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _UPDATE: Any = AveragedModel.update_parameters
 
 
 @answers(_UPDATE)
-def update_parameters(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def update_parameters(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The update for the first time, and for all others."""
     count = interpreter.attribute(args[0], "n_averaged")
     tracer, counts = interpreter.tracer, interpreter.known_counts

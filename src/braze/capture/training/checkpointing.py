@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_context_fn
 
@@ -25,8 +25,11 @@ from braze.ir.graphs.graph import values_in
 from braze.ir.graphs.random_ops import is_random
 from braze.tracing.fake_tensor import TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def note_checkpoint(interpreter: Any, made: Any) -> None:
+
+def note_checkpoint(interpreter: Interpreter, made: Any) -> None:
     """Remember what a reentrant checkpoint gave: autograd's node, the step before which the frame
     can be left, and the checkpoint's call."""
     place = _call(interpreter)
@@ -47,7 +50,10 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def call_checkpointed(
-    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]
+    interpreter: Interpreter,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> Any:
     """The function of a checkpoint, whose results carry gradients: eager calls it once more in the
     backward. What it writes then is written twice, and numbers that it draws are others unless the
@@ -71,14 +77,14 @@ def call_checkpointed(
     return made
 
 
-def leave_refusing(interpreter: Any) -> None:
+def leave_refusing(interpreter: Interpreter) -> None:
     """Break before a checkpoint that was found to refuse gradients."""
     if _call(interpreter) in interpreter.request.refusing:
         raise _refused("gradients of chosen inputs")
 
 
 def check_checkpoints(
-    interpreter: Any, results: Sequence[Any], inputs: Sequence[Any], what: str
+    interpreter: Interpreter, results: Sequence[Any], inputs: Sequence[Any], what: str
 ) -> None:
     """Break where gradients of these inputs lead through a reentrant checkpoint. what: the call, as
     a user writes it."""
@@ -102,7 +108,7 @@ def _fakes(made: Any) -> list[Any]:
     return [result for result in results if type(result) is TracedTensor]
 
 
-def _saves(interpreter: Any, start: int) -> bool:
+def _saves(interpreter: Interpreter, start: int) -> bool:
     """Whether a call that was recorded from this number on has gradients."""
     tracer = interpreter.tracer
     recorder, inputs = tracer.recorder, [fake for fake, _ in tracer.inputs]
@@ -121,7 +127,7 @@ def _saves(interpreter: Any, start: int) -> bool:
     return False
 
 
-def _writes(interpreter: Any) -> tuple[Any, ...]:
+def _writes(interpreter: Interpreter) -> tuple[Any, ...]:
     """What has been written so far, of Python state and of tensors from outside."""
     places = [fake.place for fake, _ in interpreter.tracer.inputs]
     return interpreter.marks(), sum([(place.base or place).version for place in places])
@@ -134,7 +140,7 @@ def _only_selects(contexts: Any) -> bool:
     return contexts.func is create_selective_checkpoint_contexts
 
 
-def _call(interpreter: Any) -> tuple[Any, int]:
+def _call(interpreter: Interpreter) -> tuple[Any, int]:
     """The code that calls the checkpoint, and where in it."""
     frame = interpreter.frames[-1]
     return frame.code, frame.index

@@ -9,7 +9,7 @@ behind the graph. Breaks where autograd would have to tell `x` from `y`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,10 +21,13 @@ from braze.compat.torch.tensor_abi import DATA, PLAIN_TENSOR_CLASSES
 from braze.tracing.fake_tensor import TracedTensor, new_fake
 from braze.tracing.finalize import used_values
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _DETACH = aten.detach.default
 
 
-def data_of(interpreter: Any, tensor: Any, slot: Any) -> Any:
+def data_of(interpreter: Interpreter, tensor: Any, slot: Any) -> Any:
     """`tensor.data`: its memory, with a version counter of its own. slot: `Tensor.data`."""
     place = tensor.place
     given_at, place.given_at = place.given_at, -1
@@ -37,7 +40,7 @@ def data_of(interpreter: Any, tensor: Any, slot: Any) -> Any:
     return found
 
 
-def assign_data(interpreter: Any, tensor: Any, value: Any) -> None:
+def assign_data(interpreter: Interpreter, tensor: Any, value: Any) -> None:
     """`tensor.data = value`."""
     reason = _refusal(interpreter, tensor, value)
     if reason:
@@ -78,7 +81,7 @@ def add_versions(tensor: torch.Tensor, count: int) -> None:
         torch.autograd.graph.increment_version(tensor)
 
 
-def _refusal(interpreter: Any, tensor: Any, value: Any) -> str:
+def _refusal(interpreter: Interpreter, tensor: Any, value: Any) -> str:
     """Why the graph cannot do it; empty if it can."""
     guard_context, tracer = interpreter.guard_context, interpreter.tracer
     if type(value) is not TracedTensor or tensor is value:
@@ -102,7 +105,7 @@ def _refusal(interpreter: Any, tensor: Any, value: Any) -> str:
     return ""
 
 
-def _held(interpreter: Any, tensor: Any) -> str:
+def _held(interpreter: Interpreter, tensor: Any) -> str:
     """Why the memory that the tensor has cannot be left; empty if it can."""
     tracer, place = interpreter.tracer, tensor.place
     real = tracer.real_of(tensor)

@@ -11,7 +11,7 @@ which the program then really has: `x` is written to as in eager, also where it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.training.autograd_history import holds_all_gradients
@@ -20,8 +20,11 @@ from braze.ir.graphs.graph import Value, values_in
 from braze.tracing.graph_recorder import Call, GraphRecorder
 from braze.tracing.op_schema import OperatorKind, describe_op
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def check_data_writes(interpreter: Any, results: Sequence[Any]) -> None:
+
+def check_data_writes(interpreter: Interpreter, results: Sequence[Any]) -> None:
     """Raise CannotRebuild where an operator that autograd knows read, or made, what a write through
     `x.data` changed."""
     recorder = interpreter.tracer.recorder

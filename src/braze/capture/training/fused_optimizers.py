@@ -9,17 +9,20 @@ a whole; the closure that it calls has graphs of its own.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.training.version_counters import WriteCounts
 from braze.compat.torch.dynamo_interop import DATA_DEPENDENT_STEPS, FUSED_STEPS
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def _replace(fused: Any, plain: Any) -> None:
     @answers(fused)
-    def step(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         parameters = interpreter.side_effects.contents(args[0])
         on_cpu = all(p.device.type == "cpu" for p in parameters)
         # Where a scaler of gradients has told it to skip, the kernel looks at that itself.
@@ -32,7 +35,7 @@ def _replace(fused: Any, plain: Any) -> None:
         return result
 
 
-def _written_by_kernel(interpreter: Any, fused: Any, args: tuple[Any, ...]) -> list[Any]:
+def _written_by_kernel(interpreter: Interpreter, fused: Any, args: tuple[Any, ...]) -> list[Any]:
     """What the lists of tensors hold that a step is given, but the counters."""
     lists = [x for name, x in zip(fused.__code__.co_varnames, args) if name != "state_steps"]
     return [
@@ -48,5 +51,7 @@ for _fused, _plain in FUSED_STEPS.items():
 
 
 @answers(*DATA_DEPENDENT_STEPS)
-def step_that_breaks(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def step_that_breaks(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     raise BreakRequested("optimizer", type(args[0]).__qualname__)

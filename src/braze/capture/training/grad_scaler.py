@@ -11,7 +11,7 @@ state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,11 +25,14 @@ from braze.compat.torch.autograd_engine import VERSION
 from braze.ir.graphs.graph import Value
 from braze.tracing.fake_tensor import Place, TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _MAYBE_STEP: Any = private.maybe_opt_step
 
 
 @answers(_MAYBE_STEP)
-def maybe_step(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def maybe_step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The step of an optimizer whose gradients were looked at for infinities."""
     _, optimizer, state, *rest = args
     found = interpreter.item(state, "found_inf_per_device")
@@ -62,7 +65,7 @@ def _outside(tracer: Any) -> list[TracedTensor]:
 
 
 def _written_by(
-    interpreter: Any, step: Any, args: list[Any], kwargs: dict[str, Any]
+    interpreter: Interpreter, step: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> list[tuple[Place, Value]]:
     """Make the step. Gives the memory that it wrote to and did not make, with what it held."""
     recorder = interpreter.tracer.recorder

@@ -9,7 +9,7 @@ breaks, and it is done for real. Hooks of tensors from outside are in `tensor_ho
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,10 +20,13 @@ from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.training.tensor_hooks import may_register_later, register_later
 from braze.tracing.fake_tensor import TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @answers(torch.Tensor.register_post_accumulate_grad_hook)
 def register_accumulate_hook(
-    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """`leaf.register_post_accumulate_grad_hook(hook)`, of a leaf from outside."""
     function = torch.Tensor.register_post_accumulate_grad_hook
@@ -35,7 +38,7 @@ def register_accumulate_hook(
 
 
 @answers(torch.Tensor.register_hook)
-def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def register_hook(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`tensor.register_hook(hook)`: gives a handle, as eager does."""
     given = dict(zip(("tensor", "hook"), args)) | kwargs
     tensor = given["tensor"]
@@ -48,7 +51,7 @@ def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @answers(torch.Tensor.retain_grad)
-def retain_grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def retain_grad(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`tensor.retain_grad()`: a backward in the frame leaves its gradient."""
     (tensor,) = args
     if type(tensor) is TracedTensor and tensor.requires_grad and tensor.is_leaf:
@@ -60,7 +63,7 @@ def retain_grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         unnoted_call(interpreter, torch.Tensor.retain_grad, (tensor,), {})
 
 
-def _check_computed(interpreter: Any, tensor: Any, name: str) -> None:
+def _check_computed(interpreter: Interpreter, tensor: Any, name: str) -> None:
     if (
         interpreter.transforms
         or interpreter.request.is_watched is None
@@ -72,7 +75,7 @@ def _check_computed(interpreter: Any, tensor: Any, name: str) -> None:
 
 
 @answers(torch.Tensor.detach_)
-def detach_in_place(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def detach_in_place(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of a view it raises; a result that views nothing but what was made here is no view later."""
     (tensor,) = args
     if type(tensor) is TracedTensor and tensor._is_view():

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
@@ -32,6 +32,9 @@ from braze.ir.graphs.op_effects import has_effects
 from braze.tracing.fake_tensor import Place
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat, compared, number_at, number_value
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # The memory that one side wrote to, with what that held before and after.
 Written: TypeAlias = dict[Place, tuple[Value, Value]]
 
@@ -45,7 +48,7 @@ class _Side:
     written: Written
 
 
-def took_both(interpreter: Any, frame: Frame, sign: str, left: Any, right: Any) -> bool:
+def took_both(interpreter: Interpreter, frame: Frame, sign: str, left: Any, right: Any) -> bool:
     """Go on behind both sides of the jump that follows a comparison, if that is possible."""
     jump = frame.steps[frame.index][1]
     if not _is_asked_of_data(left, right) or jump.name != "POP_JUMP_IF_FALSE":
@@ -86,13 +89,13 @@ def _refused() -> BreakRequested:
 # --- one side ------------------------------------------------------------------------------------
 
 
-def _finish_side(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+def _finish_side(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
     interpreter.frames.pop()
     interpreter.returned = _finish_side
     return True
 
 
-def _side(interpreter: Any, frame: Frame, start: int, join: int) -> _Side:
+def _side(interpreter: Interpreter, frame: Frame, start: int, join: int) -> _Side:
     """Interpret one side."""
     copy = Frame(frame.code, frame.globals, frame.steps, frame.function)
     copy.index, copy.cells, copy.handled = start, frame.cells, list(frame.handled)
@@ -106,7 +109,7 @@ def _side(interpreter: Any, frame: Frame, start: int, join: int) -> _Side:
     return _Side(copy, written)
 
 
-def written_by(interpreter: Any, run: Callable[[], Any]) -> tuple[Any, Written]:
+def written_by(interpreter: Interpreter, run: Callable[[], Any]) -> tuple[Any, Written]:
     """What `run` gives, and what it wrote to tensors, which is taken back. Raises BreakRequested
     where it changes something else."""
     recorder = interpreter.tracer.recorder
@@ -161,7 +164,7 @@ def _where(tracer: Any, condition: Value, first: Value, second: Value) -> Value:
 
 
 def _chosen_locals(
-    interpreter: Any, condition: Value, first: _Side, second: _Side
+    interpreter: Interpreter, condition: Value, first: _Side, second: _Side
 ) -> dict[str, Any]:
     one, other = first.frame.locals, second.frame.locals
     if one.keys() != other.keys():
@@ -169,7 +172,7 @@ def _chosen_locals(
     return {name: _chosen(interpreter, condition, one[name], other[name]) for name in one}
 
 
-def _chosen(interpreter: Any, condition: Value, first: Any, second: Any) -> Any:
+def _chosen(interpreter: Interpreter, condition: Value, first: Any, second: Any) -> Any:
     """One of two values of a local variable, or of an entry of the stack."""
     if first is second or type(second) is Unread:
         return first

@@ -12,7 +12,7 @@ may read the data, and is called only with what the frame was given.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -25,6 +25,9 @@ from braze.frozen import frozen
 from braze.ir.graphs.op_effects import has_effects
 from braze.tracing.fake_tensor import TracedTensor
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _CODE, _WHAT = "module-change", "the sizes of a lazy module"
 _OWN_MODULES = "torch.nn.modules."
 
@@ -34,7 +37,7 @@ def _same(value: Any) -> Any:
 
 
 @answers(private.infer_parameters)
-def infer_sizes(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer_sizes(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The hook that runs before a lazy module's first forward."""
     bound, module, values, *rest = args
     named = rest[0] if rest else kwargs.get("kwargs")
@@ -63,7 +66,7 @@ class _Metadata:
     device: torch.device
 
 
-def _may_come_first(interpreter: Any, module: Any, of_torch: bool) -> bool:
+def _may_come_first(interpreter: Interpreter, module: Any, of_torch: bool) -> bool:
     """Whether nobody can tell a call of the module's from one before all that the frame did.
     of_torch: it reads no data."""
     entered = interpreter.entered_state
@@ -110,7 +113,7 @@ def _like(tensor: Any) -> Any:
     return torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
 
-def _given(interpreter: Any, tensor: Any) -> Any:
+def _given(interpreter: Interpreter, tensor: Any) -> Any:
     """The tensor that the frame was given."""
     for fake, real in interpreter.tracer.inputs:
         if fake is tensor and real is not None:

@@ -13,7 +13,7 @@ does one that ceases to need them (parameters that are frozen).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,8 +32,11 @@ from braze.tracing.finalize import used_values
 from braze.tracing.graph_inputs import set_gradients
 from braze.tracing.shape_rules.strides import is_dense
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
-def leaf_recipe(interpreter: Any, tensor: Any, writer: Any) -> Recipe | None:
+
+def leaf_recipe(interpreter: Interpreter, tensor: Any, writer: Any) -> Recipe | None:
     """How a leaf that began here is made, or None for any other tensor. writer: of the frame's
     recipes."""
     if id(tensor) not in interpreter.guard_context.new_leaves:
@@ -49,7 +52,7 @@ def leaf_recipe(interpreter: Any, tensor: Any, writer: Any) -> Recipe | None:
 
 
 @answers(torch.nn.Parameter)
-def make_parameter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_parameter(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`nn.Parameter(data, requires_grad)`: a leaf on the memory of the data."""
     given = dict(zip(("data", "requires_grad"), args)) | kwargs
     if given.keys() - {"data", "requires_grad"} or len(args) > 2:
@@ -67,7 +70,7 @@ def make_parameter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _new_parameter(interpreter: Any, data: Any, requires_grad: Any) -> Any:
+def _new_parameter(interpreter: Interpreter, data: Any, requires_grad: Any) -> Any:
     made = unnoted_call(interpreter, torch.Tensor.detach, (data,), {})
     made._is_param = True
     interpreter.guard_context.give_class(made, torch.nn.Parameter)
@@ -75,7 +78,9 @@ def _new_parameter(interpreter: Any, data: Any, requires_grad: Any) -> Any:
 
 
 @answers(torch.Tensor.requires_grad_)
-def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def require_gradient(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """An input that begins to need gradients, or ceases to, would be another kind of input."""
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
     if type(wanted) is not bool:
@@ -83,7 +88,7 @@ def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return set_requires_grad(interpreter, args[0], wanted)
 
 
-def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
+def set_requires_grad(interpreter: Interpreter, tensor: Any, wanted: bool) -> Any:
     """`tensor.requires_grad_(wanted)`."""
     if type(tensor) is TracedTensor and interpreter.tracer.real_of(tensor) is None:
         if tensor.requires_grad is wanted or not tensor.is_leaf:
@@ -110,7 +115,7 @@ def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
     return tensor
 
 
-def _is_untouched(interpreter: Any, tensor: Any) -> bool:
+def _is_untouched(interpreter: Interpreter, tensor: Any) -> bool:
     """Whether an input may need gradients or not from the graph's beginning: nothing was done with
     it before, and nobody else has it."""
     if type(tensor) is not TracedTensor or interpreter.request.is_watched is None:
@@ -128,7 +133,7 @@ def _is_untouched(interpreter: Any, tensor: Any) -> bool:
 
 
 def switched_leaves(
-    interpreter: Any, kept: Sequence[int], graph: Graph
+    interpreter: Interpreter, kept: Sequence[int], graph: Graph
 ) -> tuple[tuple[int, bool], ...]:
     """Which inputs of the graph begin to need gradients (True) or cease to (False). kept: its
     inputs, as numbers of the tracer's. Raises Untraceable where a view of one was taken before."""
@@ -155,7 +160,9 @@ def switched_leaves(
 
 
 @answers(torch.nn.Parameter.__deepcopy__)
-def deepcopy_parameter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def deepcopy_parameter(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A parameter on a clone of the data; the memo is `copy.deepcopy`'s own business."""
     tensor = args[0]
     if interpreter.guard_context.type_of(tensor) is not torch.nn.Parameter:
@@ -166,7 +173,7 @@ def deepcopy_parameter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(torch.Tensor.__deepcopy__)
-def deepcopy_tensor(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def deepcopy_tensor(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A clone, where nothing but the elements has to be copied: deep copies of tensors that share
     memory share memory, too."""
     tensor, memo = args

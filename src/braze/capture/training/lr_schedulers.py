@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,10 +23,13 @@ from braze.capture.frames.control_signals import BreakRequested, ReadTooEarly
 from braze.capture.state.side_effects import Unsettled
 from braze.compat.torch.lr_schedulers import MAY_RAISE, OWN_FUNCTIONS, SCHEDULES, STEPS
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 def _put_off(function: Any) -> None:
     @answers(function)
-    def step(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         spaces = None if kwargs else _written_by(interpreter, args[0])
         if spaces is None:
             return interpreter.call_python(function, args, kwargs)
@@ -45,7 +48,7 @@ for _function in STEPS:
     _put_off(_function)
 
 
-def _problem(interpreter: Any, name: str) -> BaseException:
+def _problem(interpreter: Interpreter, name: str) -> BaseException:
     options = interpreter.request.options
     if options is not None and options.fullgraph:
         return ReadTooEarly()
@@ -53,7 +56,7 @@ def _problem(interpreter: Any, name: str) -> BaseException:
 
 
 def _written_by(
-    interpreter: Any, schedule: Any
+    interpreter: Interpreter, schedule: Any
 ) -> list[tuple[dict[Any, Any], dict[Any, Any]]] | None:
     """The dicts that a schedule writes to, each with what may be read of it all the same; None
     where the step is interpreted."""
@@ -87,7 +90,7 @@ def _may_raise(schedule: Any) -> bool:
     return own or type(schedule) in MAY_RAISE
 
 
-def _all_of(interpreter: Any, schedule: Any) -> Iterator[Any]:
+def _all_of(interpreter: Interpreter, schedule: Any) -> Iterator[Any]:
     """A schedule and those in it; None for one that is not torch's own, or runs the program's."""
     known, cls = interpreter.guard_context.known, type(schedule)
     space = vars(schedule) if cls in SCHEDULES else {}
@@ -106,7 +109,7 @@ def _all_of(interpreter: Any, schedule: Any) -> Iterator[Any]:
             yield from _all_of(interpreter, inner)
 
 
-def _own_functions(interpreter: Any, schedule: Any) -> list[Any]:
+def _own_functions(interpreter: Interpreter, schedule: Any) -> list[Any]:
     found: list[Any] = []
     for name in OWN_FUNCTIONS:
         own = interpreter.attribute(schedule, name) if name in vars(schedule) else None

@@ -7,7 +7,7 @@ is frozen, or is no longer, before it is used.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import parametrize
@@ -20,6 +20,9 @@ from braze.capture.training.leaf_creation import set_requires_grad
 from braze.compat import private_names as private
 from braze.compat.torch.nn_modules import BACKWARD_HOOK_SETUPS
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _ALWAYS = {
     "register_parametrization()": parametrize.register_parametrization,
     "remove_parametrizations()": parametrize.remove_parametrizations,
@@ -28,7 +31,7 @@ _ALWAYS = {
 
 
 def _changes(name: str) -> Any:
-    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise BreakRequested("module-change", name)
 
     return stop
@@ -39,7 +42,9 @@ for _name, _function in _ALWAYS.items():
 
 
 @answers(torch.nn.Module.requires_grad_)
-def require_gradients(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def require_gradients(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Parameters that nothing was done with are changed one by one."""
     module, wanted = _bound(*args, **kwargs)
     for parameter in interpreter.call(list, interpreter.call(torch.nn.Module.parameters, module)):
@@ -55,7 +60,7 @@ def _bound(self: Any, requires_grad: bool = True) -> tuple[Any, bool]:
 
 
 @answers(private.convert_module)
-def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`to`, `double`, `cuda` ...: nothing to do where a conversion gives each tensor itself."""
     module, function, *_ = args
     for each in interpreter.call(list, interpreter.call(torch.nn.Module.modules, module)):
@@ -67,7 +72,7 @@ def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return module
 
 
-def _is_kept(interpreter: Any, function: Any, tensor: Any) -> bool:
+def _is_kept(interpreter: Interpreter, function: Any, tensor: Any) -> bool:
     if type(tensor) not in TENSORS or interpreter.attribute(tensor, "grad") is not None:
         return False
     return interpreter.call(function, tensor) is tensor
@@ -77,7 +82,7 @@ def _set_up_backward_hook(function: Any) -> Any:
     """Backward hooks hang on nodes of autograd's own graph: where gradients flow, those are made
     for real, and the module's forward is a graph of its own between."""
 
-    def set_up(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def set_up(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         hook, values = args
         given = values if isinstance(values, tuple) else (values,)
         tensors = [value for value in given if type(value) in TENSORS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.hooks import RemovableHandle
 
@@ -20,11 +20,14 @@ from braze.capture.state.side_effects import DELETED
 from braze.ir.captured.frame import NewCall
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _CODE = "hook-registration"
 
 
 @answers(RemovableHandle)
-def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def register_hook(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`RemovableHandle(hooks, extra_dict=others)`: what `register_forward_hook()` and its like give
     back."""
     others = kwargs.get("extra_dict")
@@ -42,7 +45,7 @@ def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return handle
 
 
-def check_handles(interpreter: Any) -> None:
+def check_handles(interpreter: Interpreter) -> None:
     """CannotRebuild where the frame leaves a hook registered."""
     for handle, step in interpreter.handles.values():
         for reference in (handle.hooks_dict_ref, *handle.extra_dict_ref):
@@ -51,7 +54,7 @@ def check_handles(interpreter: Any) -> None:
                 raise CannotRebuild("RemovableHandle()", step, _CODE)
 
 
-def handle_recipe(interpreter: Any, handle: RemovableHandle) -> NewCall | None:
+def handle_recipe(interpreter: Interpreter, handle: RemovableHandle) -> NewCall | None:
     """A handle of a hook that is gone; None for one that was made elsewhere."""
     gone = id(handle) in interpreter.handles or id(handle) in interpreter.tensor_hooks.removed
     return NewCall(_used_handle, ()) if gone else None

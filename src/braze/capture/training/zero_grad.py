@@ -10,24 +10,27 @@ again. Refused: gradients that the frame reads, returns or keeps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from braze.ir.captured.frame import FromSource, Recipe
 from braze.ir.captured.source import AttributeSource, Source
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _FIRST = (0, 0)  # no call has been recorded, and no write
 
 
-def note_dropped(interpreter: Any, tensor: Any, value: Any) -> None:
+def note_dropped(interpreter: Interpreter, tensor: Any, value: Any) -> None:
     """`tensor.grad = value` on a leaf from outside."""
     if value is None and interpreter.tracer.recorder.progress == _FIRST:
         interpreter.dropped_gradients[id(tensor)] = tensor
 
 
 def dropped_leaves(
-    interpreter: Any, kept: Sequence[int], recipes: Iterable[Recipe]
+    interpreter: Interpreter, kept: Sequence[int], recipes: Iterable[Recipe]
 ) -> tuple[int, ...]:
     """Which of the graph's inputs are leaves whose gradients go before it runs. kept: its inputs,
     as numbers of the tracer's; recipes: all that are built when the frame ends."""
