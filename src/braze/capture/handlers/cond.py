@@ -13,7 +13,7 @@ PyTorch does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -30,6 +30,9 @@ from braze.ir.types import TensorType
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.graph_recorder import Call
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _COSTLY = (
     "mm addmm bmm baddbmm addmv mv dot convolution _convolution _scaled_dot_product linalg_ "
     "_fft embedding_bag grid_sampler lstm gru rnn"
@@ -37,7 +40,7 @@ _COSTLY = (
 
 
 @answers(torch.cond, COND)
-def condition(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The branch that a number or a bool chooses; both, where a tensor does."""
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args)) | kwargs
     predicate, branches = given["pred"], (given["true_fn"], given["false_fn"])
@@ -71,7 +74,11 @@ class _Gate:
     """
 
     def __init__(
-        self, interpreter: Any, predicate: Any, is_taken: bool, outer: _Gate | None
+        self,
+        interpreter: Interpreter,
+        predicate: Any,
+        is_taken: bool,
+        outer: Callable[[Any], Any] | None,
     ) -> None:
         self._interpreter = interpreter
         self._outer = outer
@@ -161,7 +168,7 @@ def _values(part: Any) -> list[Value]:
 
 
 def _pure_result(
-    interpreter: Any, branch: Callable[..., Any], operands: tuple[Any, ...], gate: _Gate
+    interpreter: Interpreter, branch: Callable[..., Any], operands: tuple[Any, ...], gate: _Gate
 ) -> Any:
     recorder, side_effects = interpreter.tracer.recorder, interpreter.side_effects
     calls, writes = recorder.progress
@@ -184,7 +191,7 @@ def _pure_result(
     return result
 
 
-def _effects(interpreter: Any) -> tuple[int, ...]:
+def _effects(interpreter: Interpreter) -> tuple[int, ...]:
     """How often so far something was put off, drawn or assumed."""
     return len(interpreter.deferred_calls), len(interpreter.draws), len(interpreter.assumed)
 
@@ -195,7 +202,7 @@ def _is_costly(name: str, word: str) -> bool:
     )
 
 
-def _selected(interpreter: Any, predicate: Any, first: Any, second: Any) -> Any:
+def _selected(interpreter: Interpreter, predicate: Any, first: Any, second: Any) -> Any:
     """What `where` gives, item by item. Raises what PyTorch does where the branches give results
     of other kinds than each other."""
     if type(first) in TENSORS and type(second) in TENSORS:
