@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from tests.differential.graph_text import check_text
 from tests.differential.op_sweep import operators
 
 PARTS = 8
+SAMPLES = int(os.environ.get("BRAZE_SWEEP_SAMPLES", "1"))
 
 
 @pytest.mark.slow
@@ -20,7 +23,7 @@ def test_text_computes_as_eager(part: int) -> None:
         if dtype is None:
             continue
         try:
-            graphs += check_text(op, dtype, 2)
+            graphs += check_text(op, dtype, SAMPLES)
         except Exception as error:
             failures.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
     assert not failures, "\n".join(failures)

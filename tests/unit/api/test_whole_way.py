@@ -77,6 +77,7 @@ def test_a_users_backend_gets_a_torch_level_graph() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("inductor")
 def test_inductor_behind_our_capture() -> None:
     x = torch.randn(3)
     torch.testing.assert_close(braze.compile(pointwise, backend="inductor")(x), pointwise(x))

@@ -15,9 +15,12 @@ import pytest
 
 from tests.unit.cache.plants import Plant, all_plants
 
-pytestmark = pytest.mark.skipif(
-    not os.path.isdir("/proc/self/fd"), reason="file systems of other systems differ"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not os.path.isdir("/proc/self/fd"), reason="file systems of other systems differ"
+    ),
+    pytest.mark.xdist_group("planted"),  # the ways are tried once, not once a process
+]
 
 # One or more of each table, and the eight ways that were found by hand.
 _ALWAYS = (

@@ -89,6 +89,7 @@ def test_pytorchs_registry(registry: Backends) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("inductor")
 def test_inductor_compiles_a_torch_level_graph(registry: Backends) -> None:
     graph = torch.fx.symbolic_trace(lambda x, w: (torch.relu(x @ w),))
     inputs = [torch.randn(3, 4), torch.randn(4, 5)]
