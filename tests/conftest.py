@@ -7,11 +7,9 @@ import ctypes
 import gc
 import os
 import random
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +19,8 @@ _CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-")
 os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
 
-from braze.compat.torch.ambient_state import ambient_state  # noqa: E402
-from braze.compat.torch.autograd_engine import saved_hooks  # noqa: E402
-from braze.compat.torch.functorch import transform_levels  # noqa: E402
-from braze.options import config  # noqa: E402
-from braze.report.logs import shown_logs  # noqa: E402
 from braze.trace import Journal  # noqa: E402
+from tests.process_state import BEGINNING, put_back  # noqa: E402
 from tests.recorded import recorded  # noqa: E402
 
 
@@ -54,6 +48,19 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         _seed()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The import of a file that changes the process's state is an error of that file."""
+    report = yield
+    changed = put_back(BEGINNING)
+    if changed and report.passed:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} leaves the process changed: " + "; ".join(changed)
+    return report
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _little_to_collect() -> None:
     """What lives before a file's tests is left out of `gc.collect` and `gc.get_objects`: the tests,
@@ -67,9 +74,9 @@ def _equal_beginnings() -> Iterator[None]:
     """In whichever order tests run: equal random numbers, and nothing changed by the others."""
     _seed()
     _evaluate_frames_as_python_does()
-    before = _state_of_process()
     yield
-    assert _state_of_process() == before, "the test leaves the process changed"
+    changed = put_back(BEGINNING)
+    assert not changed, "the test leaves the process changed: " + "; ".join(changed)
 
 
 def _evaluate_frames_as_python_does() -> None:
@@ -90,21 +97,6 @@ def _evaluate_frames_as_python_does() -> None:
 def _seed() -> None:
     random.seed(0)
     torch.manual_seed(0)
-
-
-def _state_of_process() -> tuple[Any, ...]:
-    return (
-        ambient_state(),
-        saved_hooks(),
-        transform_levels(),
-        config.snapshot(),
-        shown_logs(),
-        torch.get_num_threads(),
-        gc.isenabled(),
-        sys.getprofile(),
-        sys.getswitchinterval(),
-        os.getcwd(),
-    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import braze
+from tests.process_state import BEGINNING, put_back, state_of_process, switches
 from tests.surface.contexts import ARGUMENTS, LEFT_OUT, WEIGHTS, found_managers, log, ways
 
 Program = Callable[[Any], Callable[..., Any]]
@@ -181,6 +182,18 @@ def outcome(call: Callable[..., Any], around: Callable[[], Any] = contextlib.nul
     WEIGHTS.zero_grad(set_to_none=True)
     torch.manual_seed(3)
     try:
+        results = _results(call, around, x, w)
+        gradients = shown([x.grad, w.grad, WEIGHTS.weight.grad])
+        return results, gradients, tuple(log), state()
+    finally:
+        settle()
+
+
+def _results(
+    call: Callable[..., Any], around: Callable[[], Any], x: torch.Tensor, w: torch.Tensor
+) -> Any:
+    """What a call gives, or how it fails, and a backward through it."""
+    try:
         with contextlib.redirect_stdout(io.StringIO()):
             with around():
                 made = call(x, w)
@@ -190,21 +203,13 @@ def outcome(call: Callable[..., Any], around: Callable[[], Any] = contextlib.nul
             if roots:
                 torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
     except Exception as error:
-        results = (type(error), str(error)[:60])
-    gradients = shown([x.grad, w.grad, WEIGHTS.weight.grad])
-    left = state()
-    settle()
-    return results, gradients, tuple(log), left
+        return type(error), str(error)[:60]
+    return results
 
 
 def settle() -> None:
-    """Put back what whoever makes a manager changes."""
-    torch.set_anomaly_enabled(False)
-    torch._C._set_fwd_grad_enabled(True)
-    torch._C._set_grad_layout_enforcement_enabled(True)
-    torch._C._set_multithreading_enabled(True)
-    torch._C._set_view_replay_enabled(False)
-    torch.set_grad_enabled(True)
+    """Put back what whoever makes or enters a manager changes."""
+    put_back(BEGINNING)
 
 
 def _tensors(made: Any) -> Sequence[torch.Tensor]:
@@ -221,19 +226,16 @@ def own_backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     return graph.forward
 
 
-def _settled() -> dict[str, bool]:
-    names = """_is_grad_layout_enforcement_enabled _is_multithreading_enabled
-    _is_view_replay_enabled _is_fwd_grad_enabled is_grad_enabled is_anomaly_enabled"""
-    return {name: getattr(torch._C, name)() for name in names.split()}
-
-
 def test_managers_that_are_made_only_leave_nothing_behind() -> None:
     """Else whatever runs later in this process meets another eager."""
-    before = _settled()
+    changed = set()
     for make in WAYS.values():
-        make()
-        settle()
-        assert _settled() == before
+        try:
+            make()
+        finally:
+            changed.update(line.split(":")[0] for line in put_back(BEGINNING))
+        assert state_of_process() == BEGINNING
+    assert {"transforms", "ambient state", *switches()} <= changed
 
 
 BACKENDS: tuple[Any, ...] = ("aot_eager", "eager", own_backend)

@@ -30,10 +30,13 @@ nonstrict_trace run
 
 def decorators() -> Iterator[tuple[str, Callable[[], Decorator]]]:
     """(label, maker) of each."""
-    for label, make in WAYS.items():
-        if callable(make()):
-            yield label, make
-    settle()
+    try:
+        made = {label: make() for label, make in WAYS.items()}
+    finally:
+        settle()
+    for label, manager in made.items():
+        if callable(manager):
+            yield label, WAYS[label]
     for flag in (True, False):
         theirs = _dynamo().error_on_graph_break
         yield f"error_on_graph_break {flag}", functools.partial(theirs, flag)
