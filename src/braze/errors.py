@@ -31,11 +31,17 @@ import difflib
 from collections.abc import Iterable
 from typing import final
 
+# How to go on without what has a fault.
+HOW_TO_GO_ON = (
+    "To go on without it: such a call runs eagerly where neither fullgraph=True nor "
+    "suppress_errors=False is given, @braze.disable leaves one function out, and BRAZE_DISABLE=1 "
+    "compiles nothing."
+)
 HOW_TO_REPORT = (
     "This is a bug in Braze. Please report it with this message and, if you can, the program: "
-    "braze.explain(f)(*args) prints what was captured. Meanwhile options={'suppress_errors': True}"
-    " runs such a call eagerly, and @braze.disable leaves one function out."
+    f"braze.explain(f)(*args) prints what was captured. {HOW_TO_GO_ON}"
 )
+HOW_TO_SEE_FRAMES = "BRAZE_VERBOSE=1 shows Braze's own frames, too."
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
@@ -95,11 +101,19 @@ class Unsupported(BrazeError):
 
     code: identifier in the catalogue of graph breaks ("data-dependent-branch"), or "".
     origin: the user's place, printed as `file:line`; None where unknown.
+    shows_frames: whether its traceback keeps Braze's own frames.
     """
 
     def __init__(
-        self, reason: str, *, hint: str = "", origin: object = None, code: str = ""
+        self,
+        reason: str,
+        *,
+        hint: str = "",
+        origin: object = None,
+        code: str = "",
+        verbose: bool = False,
     ) -> None:
+        self.shows_frames = verbose
         self.reason = reason
         self.hint = hint
         self.origin = origin
@@ -115,8 +129,10 @@ class GraphBreakError(Unsupported):
     """A graph break where `fullgraph=True` asks for one graph, or a region of the program forbids
     breaks.
 
-    under: what forbids it. graph: what was captured up to the break, printed with dtype, shape,
-        strides and device of each value; "" where nothing was.
+    title: the kind of break. prospect: whether a graph could ever hold it.
+    stack: the user's frames, as a traceback prints them. link: the section of the catalogue.
+    under: what forbids it. graph: what was captured up to the break, as Python code with dtype,
+        shape, strides and device of each value; "" where nothing was.
     """
 
     def __init__(
@@ -128,16 +144,36 @@ class GraphBreakError(Unsupported):
         code: str = "",
         graph: str = "",
         under: str = "fullgraph=True",
+        title: str = "",
+        prospect: str = "",
+        stack: str = "",
+        link: str = "",
+        verbose: bool = False,
     ) -> None:
-        self.graph, self.under = graph, under
-        super().__init__(reason, hint=hint, origin=origin, code=code)
+        self.graph, self.under, self.title, self.prospect = graph, under, title, prospect
+        self.stack, self.link = stack, link
+        super().__init__(reason, hint=hint, origin=origin, code=code, verbose=verbose)
 
     def _message(self) -> str:
+        where = f"{self.origin}: " if self.origin is not None else ""
         code = f" [{self.code}]" if self.code else ""
-        message = _paragraphs(
-            self.origin, f"graph break under {self.under}{code}: {self.reason}", self.hint
+        rows = (
+            ("Explanation", self.reason),
+            ("Hint", self.hint),
+            ("Hint", self.prospect),
+            ("More", self.link),
         )
-        return f"{message}\nCaptured up to here:\n{self.graph}" if self.graph else message
+        parts = [
+            f"{where}graph break under {self.under}{code}: {self.title or self.reason}",
+            *[f"  {name}: {text}" for name, text in rows if text],
+        ]
+        if self.stack:
+            parts.append(f"\nUser code:\n{self.stack}")
+        if self.graph:
+            parts.append(f"\nCaptured up to here:\n{self.graph}")
+        if self.stack and not self.shows_frames:
+            parts.append(HOW_TO_SEE_FRAMES)
+        return "\n".join(parts)
 
 
 @final
@@ -232,7 +268,7 @@ class BackendFailed(BrazeError):
         self.origin = origin
         reason = f"backend {backend!r} raised {type(cause).__name__}: {cause}"
         hint = "backend='eager' runs the same graphs without it: if that works, the backend is it."
-        super().__init__(_paragraphs(origin, reason, hint))
+        super().__init__(_paragraphs(origin, reason, f"{hint} {HOW_TO_GO_ON}"))
 
 
 @final

@@ -126,6 +126,9 @@ class Options:
         "a fault of Braze or of a backend: one warning, and the call runs eagerly",
         environment="BRAZE_SUPPRESS_ERRORS",
     )
+    verbose: bool = _setting(
+        False, "errors show Braze's own frames, too", environment="BRAZE_VERBOSE"
+    )
     verify: bool = _setting(
         False, "check the program after every stage and pass", environment="BRAZE_VERIFY"
     )

@@ -33,16 +33,24 @@ from braze.autograd import (
 from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.capture import is_answered as is_answered
 from braze.capture.exit.self_invalidating import ended_guard
-from braze.capture.graph_breaks import at_the_end_of_the_stack
+from braze.capture.graph_breaks import CATALOGUE, at_the_end_of_the_stack
 from braze.compat.python.bytecode import instructions_text
 from braze.compat.torch.autograd_engine import Casts
 from braze.compat.torch.thread_state import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
-from braze.errors import BackendFailed, BrazeError, BrazeWarning, CannotBuild, InternalError
+from braze.errors import (
+    BackendFailed,
+    BrazeError,
+    BrazeWarning,
+    CannotBuild,
+    GraphBreakError,
+    InternalError,
+)
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
 from braze.interop.fx_graph import to_fx
+from braze.interop.fx_text import print_module
 from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.captured.compile_request import (
     CompileAnswer,
@@ -94,7 +102,7 @@ from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
-from braze.trace import CompileRecorder, Journal
+from braze.trace import BreakNote, CompileRecorder, Journal
 from braze.tracing import Tracer
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
@@ -318,10 +326,10 @@ class FrameCompiler:
             captured, joint = self._traced(request, static, recorder)
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
+        if isinstance(captured.exit, Break):
+            self._note_break(captured.exit, captured, recorder)
         if self.backend.level is not Level.TORCH:
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
-        if isinstance(captured.exit, Break):
-            self._note_break(captured.exit, captured.graph, recorder)
         self._note_captured(captured, recorder)
         draws_on, given = drawing_devices(captured.graph), [captured]
         kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
@@ -555,17 +563,21 @@ class FrameCompiler:
         elif refused.kind == "raises":
             recorder.note_raise(refused.reason, refused.origin)
         else:
-            note = note_of(refused)
+            note = note_of(refused, CATALOGUE.get(refused.code))
             if self.options.fullgraph or refused.is_forbidden:
-                raise graph_break(note, fullgraph=self.options.fullgraph)
+                raise self._forbidden(note)
             recorder.note_break(note)
         return refused
 
-    def _note_break(self, stop: Break, graph: Graph, recorder: CompileRecorder) -> None:
-        note = note_of(stop.reason)
+    def _note_break(self, stop: Break, captured: CapturedFrame, recorder: CompileRecorder) -> None:
+        note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
         if self.options.fullgraph or stop.reason.is_forbidden:
-            raise graph_break(note, graph, fullgraph=self.options.fullgraph)
+            raise self._forbidden(note, _code_of(captured))
         recorder.note_break(note)
+
+    def _forbidden(self, note: BreakNote, graph: str = "") -> GraphBreakError:
+        fullgraph, verbose = self.options.fullgraph, self.options.verbose
+        return graph_break(note, graph, fullgraph=fullgraph, verbose=verbose)
 
     def _give_up(self, failure: InternalError) -> Refused:
         """A fault of ours while capturing: eager, and the driver warns; or an error where asked."""
@@ -634,7 +646,14 @@ def capture_whole(
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()
-        raise graph_break(note_of(captured))
+        raise graph_break(note_of(captured, CATALOGUE.get(captured.code)), verbose=options.verbose)
     if isinstance(captured.exit, Break):
-        raise graph_break(note_of(captured.exit.reason), captured.graph)
+        stop = captured.exit
+        note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
+        raise graph_break(note, _code_of(captured), verbose=options.verbose)
     return captured
+
+
+def _code_of(captured: CapturedFrame) -> str:
+    """What was captured, as Python code; "" where no operator was."""
+    return print_module(to_fx(captured)) if captured.graph.nodes else ""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -90,12 +91,31 @@ JOURNAL_LENGTH = 1000
 @final
 @frozen
 class BreakNote:
-    """A graph break as reports show it. origin: `file:line` of the user's instruction."""
+    """A graph break as reports show it.
+
+    origin: `file:line` of the user's instruction.
+    title: the kind of break, in a few words. prospect: whether a graph could ever hold it.
+    stack: (file, line, function) of the user's frames, outermost first; the last one breaks.
+    """
 
     code: str
     reason: str
     hint: str
     origin: str
+    title: str = ""
+    prospect: str = ""
+    stack: tuple[tuple[str, int, str], ...] = ()
+
+    @property
+    def user_stack(self) -> traceback.StackSummary:
+        """The stack as the standard library has it, with source lines."""
+        frames = [traceback.FrameSummary(*place) for place in self.stack]
+        return traceback.StackSummary.from_list(frames)
+
+    @property
+    def stack_text(self) -> str:
+        """The stack as a traceback prints it; "" where none is known."""
+        return "".join(self.user_stack.format()).rstrip()
 
 
 @final
@@ -326,8 +346,7 @@ class CompileRecorder:
     def note_break(self, note: BreakNote) -> None:
         """Why the frame ends in a graph break, or was refused."""
         self._break = note
-        hint = f"\n  {note.hint}" if note.hint else ""
-        self.emit("graph_breaks", f"{note.reason} [{note.code}]{hint}", origin=note.origin)
+        self.emit("graph_breaks", lambda: _break_text(note), origin=note.origin)
 
     def note_raise(self, reason: str, origin: object) -> None:
         """The program raised: the frame runs eagerly, for the exact exception."""
@@ -420,6 +439,12 @@ class Finishing:
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self.recorder.finish(self.outcome if kind is None else "failed")
+
+
+def _break_text(note: BreakNote) -> str:
+    stack = f"\nUser code:\n{note.stack_text}" if note.stack else ""
+    hint = f"\n  {note.hint}" if note.hint else ""
+    return f"{note.reason} [{note.code}]{hint}{stack}"
 
 
 def enabled(artefact: str) -> bool:

@@ -37,7 +37,8 @@ def test_unknown_names_come_with_the_nearest() -> None:
 def test_graph_break_error() -> None:
     error = errors.GraphBreakError("a branch", hint="use where", origin=PLACE, code="some-code")
     assert str(error) == (
-        "model.py:12 torch.relu: graph break under fullgraph=True [some-code]: a branch\nuse where"
+        "model.py:12 torch.relu: graph break under fullgraph=True [some-code]: a branch\n"
+        "  Explanation: a branch\n  Hint: use where"
     )
     assert isinstance(error, errors.Unsupported)
 
@@ -48,12 +49,14 @@ def test_internal_errors_name_the_stage_and_how_to_report() -> None:
         "model.py:12 torch.relu: stage 'lower' failed: ValueError: no rank"
     )
     assert "report" in str(error)
+    assert "BRAZE_DISABLE=1" in str(error) and "@braze.disable" in str(error)
     assert errors.CaptureError("x").stage == "capture"
 
 
 def test_backend_and_build_failures() -> None:
     failed = errors.BackendFailed("mine", ValueError("no"), origin=PLACE)
     assert "backend 'mine' raised ValueError: no" in str(failed)
+    assert str(failed).endswith(errors.HOW_TO_GO_ON)
     build = errors.BuildFailed(["g++", "-O1"], "error: x\n")
     assert str(build) == "g++ -O1\nerror: x"
     assert str(errors.InternalError("link", build)).count(errors.HOW_TO_REPORT) == 1

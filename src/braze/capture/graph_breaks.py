@@ -11,52 +11,76 @@ from braze.frozen import frozen
 from braze.ir.captured.frame import GraphBreak, Refused
 from braze.ir.origin import Origin
 
+FUNDAMENTAL = "This break is fundamental: no graph can hold it, so the program has to change"
+MISSING = "This break is not fundamental: a later version of Braze may hold it in the graph"
+ASKED_FOR = "The program asks for this break"
+
 
 @final
 @frozen
 class BreakReason:
-    """One entry. `template` has one place, `{detail}`; `hint` is one concrete fix; `example` is a
-    program that meets it (`f` is compiled), or "" where none is known."""
+    """One entry.
 
+    title: the kind of thing that stopped the graph, in a few words.
+    template: what happened, with one place, `{detail}`.
+    hint: one concrete fix.
+    example: a program that meets it (`f` is compiled), or "" where none is known.
+    prospect: whether it is FUNDAMENTAL, MISSING or ASKED_FOR.
+    """
+
+    title: str
     template: str
     hint: str
     example: str = ""
+    prospect: str = MISSING
 
 
 CATALOGUE: dict[str, BreakReason] = {
     "data-dependent-branch": BreakReason(
+        "Data-dependent branching",
         "a branch depends on the values of a tensor: {detail}",
         "use torch.where or torch.cond, or branch on shapes or Python numbers",
         example=("def f(x):\n    return x * 2 if x.sum() > 0 else x"),
+        prospect=FUNDAMENTAL,
     ),
     "data-dependent-value": BreakReason(
+        "Value of a tensor",
         "the program asks for the values of a tensor: {detail}",
         "keep the value a tensor, or read it outside of the compiled function",
         example=("def f(x):\n    return x[: x.argmax().item()]"),
     ),
     "data-dependent-size": BreakReason(
+        "Data-dependent number",
         "a number that is known only when the program runs is needed here: {detail}",
         "say what holds of it with torch._check(...), or choose with torch.cond or torch.where",
         example=("def f(x):\n    return x * 2 if random.randint(0, 1) else x"),
+        prospect=FUNDAMENTAL,
     ),
     "input-output": BreakReason(
+        "Input or output",
         "the program does input or output here: {detail}",
         "print or log outside of the compiled function",
         example=("def f(x):\n    print(x)\n    return x * 2"),
+        prospect=FUNDAMENTAL,
     ),
     "explicit": BreakReason(
+        "Call of graph_break()",
         "the program asks for a graph break: {detail}",
         "remove the call to graph_break() or disable()",
         example=("def f(x):\n    y = x * 2\n    braze.graph_break()\n    return y + 1"),
+        prospect=ASKED_FOR,
     ),
     "disabled": BreakReason(
+        "Call of a disabled function",
         "a function that disable() leaves out: {detail}",
         "remove disable(), or call it outside of the compiled function",
         example=(
             "@braze.disable\ndef report(x): ...\n\n\ndef f(x):\n    report(x)\n    return x * 2"
         ),
+        prospect=ASKED_FOR,
     ),
     "disallowed": BreakReason(
+        "Call of a disallowed function",
         "a function that disallow_in_graph() keeps out of graphs: {detail}",
         "remove disallow_in_graph()",
         example=(
@@ -67,32 +91,40 @@ CATALOGUE: dict[str, BreakReason] = {
             "def f(x):\n"
             "    return twice(x) + 1"
         ),
+        prospect=ASKED_FOR,
     ),
     "unseen-callable": BreakReason(
+        "Call of C code",
         "a callable that cannot be looked into: {detail}",
         "call it outside of the compiled function",
         example=("def f(x):\n    return x * time.time()"),
+        prospect=FUNDAMENTAL,
     ),
     "unseen-python": BreakReason(
+        "Python code called by C code",
         "a C function calls Python code where it cannot be followed: {detail}",
         "write the call as a plain Python loop",
         example=("def f(x):\n    return torch.func.linearize(torch.sin, x)[0]"),
     ),
     "unsupported-opcode": BreakReason(
+        "Unsupported instruction",
         "a bytecode instruction that is not handled: {detail}",
         "rewrite the statement more plainly",
     ),
     "unsupported-tensor": BreakReason(
+        "Unsupported tensor operation",
         "a tensor operation that cannot be traced: {detail}",
         "run it outside of the compiled function",
         example=("def f(x):\n    return x * x.data_ptr()"),
     ),
     "unsupported-attribute": BreakReason(
+        "Unsupported attribute access",
         "an attribute access that cannot be followed: {detail}",
         "read or write the attribute outside of the compiled function",
         example=("class Config: ...\n\n\ndef f(x):\n    Config.last = x.shape\n    return x * 2"),
     ),
     "unsupported-container": BreakReason(
+        "Unsupported container",
         "a container whose contents cannot be guarded: {detail}",
         "pass the entries as separate arguments",
         example=(
@@ -105,21 +137,26 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "numpy": BreakReason(
+        "Unsupported NumPy function",
         "NumPy does this itself: {detail}",
         "call what docs/numpy.md lists, or compute with tensors",
         example=("def f(x):\n    return np.unique(x.numpy())"),
     ),
     "opaque-object": BreakReason(
+        "Opaque object",
         "a value that only C code can read, and no guard can compare: {detail}",
         "pass a Python number or a tensor: int(n), float(n), torch.from_numpy(a)",
         example=("scale = np.longdouble(2)\n\n\ndef f(x):\n    return x * scale"),
+        prospect=FUNDAMENTAL,
     ),
     "unsupported-function": BreakReason(
+        "Unsupported kind of function",
         "a kind of function that is not interpreted: {detail}",
         "call it outside of the compiled function",
         example=("async def work(): ...\n\n\ndef f(x):\n    work().close()\n    return x * 2"),
     ),
     "unbuildable-object": BreakReason(
+        "Object that cannot be rebuilt",
         "an object made here cannot be rebuilt after the graph ran: {detail}",
         "consume the object before the frame ends or breaks",
         example=(
@@ -134,11 +171,13 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "long-loop": BreakReason(
+        "Long loop",
         "a loop is not unrolled, each of its turns is a graph: {detail}",
         "compile what a turn does instead of the loop, or raise the option unroll_limit",
         example=("def f(x):\n    for _ in range(50_001):\n        x = x * 0.5\n    return x"),
     ),
     "idle-work": BreakReason(
+        "Long computation in Python",
         "a long computation in Python, or a loop that waits, runs natively: {detail}",
         "do it outside of the compiled function, or raise the option idle_limit",
         example=(
@@ -148,8 +187,10 @@ CATALOGUE: dict[str, BreakReason] = {
             "        n = (n + i) % 7\n"
             "    return x * n"
         ),
+        prospect=FUNDAMENTAL,
     ),
     "concurrency": BreakReason(
+        "Threads and processes",
         "something runs beside the program here, or the program waits for it: {detail}",
         "start threads, and wait for them, outside of the compiled function",
         example=(
@@ -159,8 +200,10 @@ CATALOGUE: dict[str, BreakReason] = {
             "    thread.join()\n"
             "    return x * 2"
         ),
+        prospect=FUNDAMENTAL,
     ),
     "recursion": BreakReason(
+        "Deep recursion",
         "calls are nested too deeply: {detail}",
         "turn the recursion into a loop",
         example=(
@@ -172,6 +215,7 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "module-change": BreakReason(
+        "Change of a module",
         "the program changes what a module or its parameters are: {detail}",
         "convert, freeze and parametrize modules outside of the compiled function",
         example=(
@@ -179,11 +223,13 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "global-state": BreakReason(
+        "State of the whole process",
         "the program changes or reads what all of PyTorch depends on: {detail}",
         "do it before the compiled function is called",
         example=("def f(x):\n    torch.manual_seed(0)\n    return x + torch.rand(3)"),
     ),
     "communication": BreakReason(
+        "Communication between processes",
         "the program communicates with other processes: {detail}",
         "communicate outside of the compiled function, or by the operators of "
         "torch.ops._c10d_functional",
@@ -197,6 +243,7 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "autograd-function": BreakReason(
+        "Unsupported autograd function",
         "an autograd function that a graph cannot hold: {detail}",
         "let its backward depend on what it saved, and change nothing but its `ctx`",
         example=(
@@ -212,11 +259,13 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "condition": BreakReason(
+        "Unsupported torch.cond",
         "torch.cond cannot be one graph here: {detail}",
         "let both branches only compute results of the same shapes and dtypes",
         example=("def f(x, w):\n    return torch.cond(x.sum() > 0, lambda: x @ w, lambda: x)"),
     ),
     "backward-hook": BreakReason(
+        "Hook on a module's backward",
         "a hook on a module's backward: {detail}",
         "hook the gradients of a tensor that enters or leaves the compiled function",
         example=(
@@ -228,6 +277,7 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "finalizer": BreakReason(
+        "Finalizer",
         "the end of an object is noticed, and this gives up the last place that holds it: {detail}",
         "keep the object until the compiled function is over, or clean up by a call",
         example=(
@@ -240,8 +290,10 @@ CATALOGUE: dict[str, BreakReason] = {
             "    del handle\n"
             "    return y + 1"
         ),
+        prospect=FUNDAMENTAL,
     ),
     "schedule": BreakReason(
+        "Learning rate asked for behind a step",
         "what {detail}.step() wrote is asked for, which is called behind the graph",
         "ask for it before that step, or outside of the compiled function",
         example=(
@@ -257,6 +309,7 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "optimizer": BreakReason(
+        "Data-dependent optimizer",
         "an optimizer decides by the values of tensors what it does next: {detail}",
         "nothing is lost but what could be fused with its step; its closure has graphs of its own",
         example=(
@@ -272,8 +325,10 @@ CATALOGUE: dict[str, BreakReason] = {
             "\n"
             "    return optimizer.step(closure)"
         ),
+        prospect=FUNDAMENTAL,
     ),
     "gradient-hook": BreakReason(
+        "Hook on a gradient",
         "a hook on the gradient of a tensor made here: {detail}",
         "call backward() in the compiled function, too, or register the hook outside of it",
         example=(
@@ -286,6 +341,7 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "hook-registration": BreakReason(
+        "Registration of a hook",
         "the program registers a hook of a module, which stays: {detail}",
         "register it before the compiled function is called, or remove it in there",
         example=(
@@ -297,6 +353,7 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "data-write": BreakReason(
+        "Write through x.data",
         "a write through x.data changes what autograd keeps: {detail}",
         "write before the tensor is first used, or after its backward",
         example=(
@@ -309,9 +366,11 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "not-inlined": BreakReason(
+        "Call that is not inlined",
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",
         example=("@braze.disable\nclass Timer: ...\n\n\ndef f(x):\n    Timer()\n    return x * 2"),
+        prospect=ASKED_FOR,
     ),
 }
 

@@ -23,6 +23,7 @@ from braze.compat.torch.dispatcher import set_grad_enabled
 from braze.interop.fx_casts import CastNodes, CastsOf
 from braze.interop.fx_constants import said_constant, said_dtype, said_method, said_target
 from braze.interop.fx_sizes import SizeNodes
+from braze.interop.fx_text import ORIGIN, TYPE
 from braze.ir.captured.frame import CapturedFrame, TorchCall
 from braze.ir.graphs.graph import (
     Alias,
@@ -149,6 +150,8 @@ class _FxBuilder:
         self.sizes.bind(graph, inputs)
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
+        for value, node in self.known.items():
+            node.meta.setdefault(TYPE, value.type)
         self.graph.output(tuple(outputs))
         self.sizes.drop_unused()
         self.graph.lint()
@@ -385,7 +388,7 @@ def _same(value: Any) -> Any:
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:
     """Where the user's program made the call, in our form and in the one that fx prints."""
-    node.meta["origin"] = origin
+    node.meta[ORIGIN] = origin
     node.stack_trace = f'File "{origin.file}", line {origin.line}, in {origin.function}'
 
 

@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
+from braze.compat.python.code_objects import position_of
 from braze.errors import GraphBreakError
-from braze.ir.captured.frame import GraphBreak, Refused
-from braze.ir.graphs.graph import Graph
-from braze.ir.graphs.print_graph import print_graph
-from braze.trace import BreakNote
+from braze.ir.captured.frame import FrameState, GraphBreak, Refused
+from braze.trace import EAGER_CODES, BreakNote
+
+# The page of the catalogue, which `braze.report.catalogue` renders; a section a code.
+PAGE = "docs/graph_breaks.md"
 
 
-def note_of(reason: GraphBreak | Refused) -> BreakNote:
-    """A break or a refusal, for a record."""
-    return BreakNote(reason.code, reason.reason, reason.hint, str(reason.origin))
+class Kind(Protocol):
+    """An entry of the catalogue, as a note needs it."""
+
+    @property
+    def title(self) -> str:
+        """The kind of break, in a few words."""
+
+    @property
+    def prospect(self) -> str:
+        """Whether a graph could ever hold it."""
+
+
+def note_of(
+    reason: GraphBreak | Refused, kind: Kind | None = None, frames: Iterable[FrameState] = ()
+) -> BreakNote:
+    """A break or a refusal, for a record. frames: those that stand there, outermost first."""
+    title, prospect = ("", "") if kind is None else (kind.title, kind.prospect)
+    stack = [_place(frame) for frame in frames]
+    origin = reason.origin
+    if origin.line:
+        breaking = (origin.file, origin.line, origin.function)
+        if stack and stack[-1][:2] == breaking[:2]:
+            stack.pop()
+        stack.append(breaking)
+    return BreakNote(
+        reason.code, reason.reason, reason.hint, str(origin), title, prospect, tuple(stack)
+    )
 
 
 def graph_break(
-    note: BreakNote, graph: Graph | None = None, *, fullgraph: bool = True
+    note: BreakNote, graph: str = "", *, fullgraph: bool = True, verbose: bool = False
 ) -> GraphBreakError:
-    """The error of a break that is forbidden, with the graph up to it. fullgraph: by that option;
-    else by a region of the program."""
+    """The error of a break that is forbidden. graph: what was captured up to it, as text.
+    fullgraph: it is forbidden by that option; else by a region of the program."""
+    section = "calls-left-to-eager" if note.code in EAGER_CODES else note.code
     return GraphBreakError(
         note.reason,
         hint=note.hint,
         origin=note.origin,
         code=note.code,
-        graph=print_graph(graph) if graph is not None and graph.nodes else "",
+        graph=graph,
         under="fullgraph=True" if fullgraph else "error_on_graph_break(True)",
+        title=note.title,
+        prospect=note.prospect,
+        stack=note.stack_text,
+        link=f"{PAGE}#{section}",
+        verbose=verbose,
     )
+
+
+def _place(frame: FrameState) -> tuple[str, int, str]:
+    code = frame.code
+    line = position_of(code, frame.offset)[0] or code.co_firstlineno
+    return code.co_filename, line, code.co_qualname

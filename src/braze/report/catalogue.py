@@ -39,6 +39,14 @@ class Reason(Protocol):
     """An entry of the table: a message with a place for `{detail}`, an example and one fix."""
 
     @property
+    def title(self) -> str:
+        """The kind of thing that stopped the graph."""
+
+    @property
+    def prospect(self) -> str:
+        """Whether a graph could ever hold it."""
+
+    @property
     def template(self) -> str:
         """The message, `{detail}` in it."""
 
@@ -64,6 +72,7 @@ def _section(code: str, reason: Reason) -> str:
     example = f"```python\n{reason.example}\n```\n\n" if reason.example else ""
     return (
         f"## {code}\n\n"
+        f"**{reason.title}.** {_sentence(reason.prospect)}\n\n"
         f"**Message**: {_sentence(message)}\n\n"
         f"{example}"
         f"**What to do**: {_sentence(reason.hint)}\n"

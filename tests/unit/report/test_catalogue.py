@@ -12,6 +12,8 @@ class Reason:
     template: str
     hint: str
     example: str = ""
+    title: str = "A title"
+    prospect: str = "never"
 
 
 def test_one_section_for_each_code() -> None:
@@ -23,7 +25,8 @@ def test_one_section_for_each_code() -> None:
     )
     assert page.startswith("# Graph breaks\n")
     assert "- [`a-branch`](#a-branch)\n- [`a-print`](#a-print)\n" in page
-    assert "## a-branch\n\n**Message**: A branch: ...\n\n**What to do**: Use where.\n" in page
+    section = "## a-branch\n\n**A title.** Never.\n\n**Message**: A branch: ...\n\n"
+    assert f"{section}**What to do**: Use where.\n" in page
     assert page.endswith("\n") and not page.endswith("\n\n")
 
 

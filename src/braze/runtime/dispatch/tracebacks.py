@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from braze.compat.python import opcode_semantics as meanings
 from braze.compat.python.code_objects import position_of
+from braze.errors import Unsupported
 
 # Where frames of the driver have their code: in this package, and where it shares meanings.
 _HERE = (str(Path(__file__).parents[1]), meanings.__file__)
@@ -41,7 +42,10 @@ def without_driver_frames(exception: _Exception, known: int = 0) -> _Exception:
     """The same exception, its traceback without frames of the driver. The frame that raises it
     again adds itself once more. known: identity of the entry where a part begins that has no such
     frames: a traceback has an entry for each frame that is left, so each must not walk over all of
-    them. It is not held: it would keep the frames' values."""
+    them. It is not held: it would keep the frames' values. An error that says where the program
+    cannot be compiled has no frames at all: its message has the user's."""
+    if isinstance(exception, Unsupported) and not exception.shows_frames:
+        return exception.with_traceback(None)
     kept: list[types.TracebackType] = []
     since: list[types.TracebackType] = []
     chain = entry = exception.__traceback__
