@@ -77,6 +77,7 @@ from braze.capture.state.aliasing import (
     guard_written_inputs,
 )
 from braze.capture.state.finalizers import entered_with, left_by_callee, noticed_ends
+from braze.capture.tensors.index_modes import IndexMode
 from braze.capture.tensors.storage_sharing import check_shared_memory
 from braze.capture.tensors.symbolic_call_args import kept_calls
 from braze.capture.tensors.symbolic_sizes import passed_sources
@@ -369,6 +370,8 @@ def _check_left(interpreter: Interpreter) -> None:
         if type(manager) is torch.device:
             step = interpreter.devices_entered[id(manager)]
             raise CannotRebuild("a default device that is in force", step)
+        if type(manager) is IndexMode:
+            raise CannotRebuild("a torch mode that is in force", manager.entered_at)
         if type(manager) is ForwardLevel:
             raise CannotRebuild("a level of forward-mode gradients", manager.entered_at)
     for reference in interpreter.generators:

@@ -72,7 +72,8 @@ class Interpreter:
     over: the program is not run any further. missed: a break or an interrupt that was met where
     no exception can pass, in the end of an object that was dropped.
     gate: what arguments of calls pass through in a branch of `torch.cond`.
-    transforms: how many of torch.func's transforms are under way.
+    transforms: how many of torch.func's transforms are under way; index_modes: how many modes in
+    which tensors index tensors.
     reorders: whether the user names functions whose calls may be put off.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     cached_results: what the frame puts into caches of functions, by function and key.
@@ -113,6 +114,7 @@ class Interpreter:
     """
 
     over = shows_text = False
+    index_modes = 0
     gate: Callable[[Any], Any] | None = None
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()

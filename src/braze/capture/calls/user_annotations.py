@@ -22,7 +22,7 @@ from braze.compat.torch.ambient_state import (
     set_ambient_state,
 )
 from braze.compat.torch.dynamo_interop import is_torch_constant
-from braze.compat.torch.higher_order_ops import CALL_REGION
+from braze.compat.torch.higher_order.operators import CALL_REGION
 from braze.ir.captured.source import ObjectSource
 from braze.marks import MARKS, Mark, allow_in_graph
 

@@ -23,7 +23,7 @@ from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.objects.truth import truth
 from braze.capture.state.guard_context import CONSTANTS, TENSORS
 from braze.compat.torch.aten import aten
-from braze.compat.torch.higher_order_ops import COND
+from braze.compat.torch.higher_order.operators import COND
 from braze.ir.graphs.graph import Value, values_in
 from braze.ir.graphs.op_effects import has_effects
 from braze.ir.types import TensorType

@@ -54,7 +54,7 @@ from braze.compat.torch.dynamo_interop import (
     traced_whole,
 )
 from braze.compat.torch.functorch import place_of_transformed
-from braze.compat.torch.higher_order_ops import python_of
+from braze.compat.torch.higher_order.operators import python_of
 from braze.compat.torch.nn_modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT, GuardKind

@@ -17,7 +17,7 @@ from braze.capture.training.checkpointing import (
     leave_refusing,
     note_checkpoint,
 )
-from braze.compat.torch.ambient_state import LIBRARY_SETTERS, MODE_ENTRIES, SET_DETERMINISTIC
+from braze.compat.torch.ambient_state import LIBRARY_SETTERS, SET_DETERMINISTIC
 from braze.compat.torch.dynamo_interop import (
     AMBIENT_MANAGERS,
     COMPILING,
@@ -116,7 +116,6 @@ def _not_in_a_graph(what: str) -> Any:
 
 
 _GLOBAL_STATE: dict[str, tuple[Any, ...]] = {
-    "a torch mode that the program enters": MODE_ENTRIES,
     "torch.set_default_device()": (torch.set_default_device,),
     "torch.set_default_dtype()": (torch.set_default_dtype,),
     "torch.manual_seed()": (torch.manual_seed, torch.random.manual_seed),

@@ -15,6 +15,8 @@ import torch
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.tensors.data_dependent_scalars import read_number, reads_number
+from braze.compat.private_names import pytree
+from braze.compat.torch.aten import aten
 from braze.shapes.symbolic import ProgramInt
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 def tensor_item(interpreter: Interpreter, tensor: Any, key: Any) -> Any:
     """`tensor[key]`."""
+    if interpreter.index_modes:
+        lookup = _lookup(interpreter, tensor, key)
+        if lookup is not None:
+            return leaf_call(interpreter, aten.index.Tensor, (tensor, lookup), {})
     key = _with_indices(interpreter, _with_numbers(interpreter, key))
     dims = _symbolic_dims(tensor, key)
     if dims:
@@ -39,6 +45,20 @@ def store_tensor_item(interpreter: Interpreter, tensor: Any, key: Any, value: An
     if dims:
         tensor, key = _selected(interpreter, tensor, dims, key), _without_symbols(key) or ...
     leaf_call(interpreter, operator.setitem, (tensor, key, value), {})
+
+
+def _lookup(interpreter: Interpreter, tensor: Any, key: Any) -> list[Any] | None:
+    """The tensors that a key consists of, integers among them; None if it has other parts."""
+    parts = pytree.tree_leaves(key)
+    if not parts or not all(
+        type(part) in TENSORS or type(part) in _INTEGER_TYPES for part in parts
+    ):
+        return None
+    options = {"dtype": torch.int64, "device": tensor.device}
+    return [
+        part if type(part) in TENSORS else leaf_call(interpreter, torch.tensor, (part,), options)
+        for part in parts
+    ]
 
 
 def _with_indices(interpreter: Interpreter, key: Any) -> Any:

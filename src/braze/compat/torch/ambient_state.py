@@ -15,6 +15,7 @@ from braze.frozen import frozen
 
 # What lets a mode see all that follows: programs enter their own modes by it.
 MODE_ENTRIES = (TorchFunctionMode.__enter__, private.TorchDispatchMode.__enter__)
+MODE_EXIT = TorchFunctionMode.__exit__
 # What sets how the library computes from then on: a graph's calls of it would not see that.
 _SETTERS = (
     "_set_cublas_allow_bf16_reduced_precision_reduction",

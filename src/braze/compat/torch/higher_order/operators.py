@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from braze.compat import private_names as private
 from braze.compat.private_names import pytree
+from braze.compat.torch.higher_order.flex_attention import attention_in_python
 
 # What functions marked by torch.compiler.nested_compile_region call, with the function first. In
 # eager it calls that function; where it is told that a compiler is at work, it raises.
@@ -76,12 +77,14 @@ def _checkpointed(body: Any, *args: Any, **kwargs: Any) -> Any:
     return checkpoint(body, *args, **{"use_reentrant": False, **kwargs})
 
 
-# By the operators' names: `scan`, which gives leaves in eager; and regions that PyTorch's capture
+# By the operators' names: `scan`, which gives leaves in eager; attention with functions of scores,
+# which enters a torch mode there; and regions that PyTorch's capture
 # makes of context managers, those of their classes' own `__call__`, which hides the body from
 # compilers.
 _IN_PYTHON: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     {
         "scan": _scanned,
+        "flex_attention": attention_in_python,
         "wrap_with_set_grad_enabled": _with_grad_mode,
         "wrap_with_autocast": _with_autocast,
         "tag_activation_checkpoint": _checkpointed,

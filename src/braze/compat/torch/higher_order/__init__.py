@@ -1,0 +1,1 @@
+"""Operators of torch's that take functions, as Python for the interpreter."""
