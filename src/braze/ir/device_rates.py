@@ -7,7 +7,7 @@ that nobody measures has the rates of the table (`device_model.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 import torch
 
@@ -16,7 +16,11 @@ from braze.locks import make_lock
 # "copy": bytes a second that a copy of much memory reads and writes; "launch": seconds of starting
 # one kernel more; "products": operations a second of a large product of half types.
 Rate: TypeAlias = Literal["copy", "launch", "products"]
-Measure: TypeAlias = Callable[[torch.device, Rate], float | None]
+# In place of a rate that would cost too much to measure now, and may not later.
+NOT_YET: Final = "not yet"
+# A rate, or NOT_YET; None where it cannot be measured.
+Measured: TypeAlias = float | Literal["not yet"] | None
+Measure: TypeAlias = Callable[[torch.device, Rate], Measured]
 
 
 @final
@@ -29,10 +33,13 @@ class MeasuredRates:
         self._found: dict[Rate, float | None] = {}
 
     def get(self, rate: Rate) -> float | None:
-        """The rate; None where it cannot be measured."""
+        """The rate; None where it cannot be measured, or not yet."""
         with self._lock:
             if rate not in self._found:
-                self._found[rate] = self._measure(self._device, rate)
+                measured = self._measure(self._device, rate)
+                if measured == NOT_YET:
+                    return None
+                self._found[rate] = measured
             return self._found[rate]
 
 

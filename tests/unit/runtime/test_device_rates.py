@@ -13,8 +13,10 @@ import torch
 
 from braze.cache import cache_of
 from braze.ir.device_model import H200, KNOWN, LAUNCH, MEASURED_OF_AN_H200
-from braze.ir.device_rates import MeasuredRates, Measures, Rate
+from braze.ir.device_rates import NOT_YET, Measured, MeasuredRates, Measures, Rate
 from braze.options import config
+from braze.runtime.cuda import device_rates
+from braze.runtime.cuda.cublas_workspace import LoadedLibraries
 from braze.runtime.cuda.device_rates import CudaProbe, measured_rate
 from braze.runtime.cuda.driver_api import CudaDriver, CudaError
 
@@ -39,7 +41,7 @@ class Probe:
         return measure
 
 
-def _measured(probe: Any, rate: Rate, facts: tuple[str, ...] = FACTS) -> float | None:
+def _measured(probe: Any, rate: Rate, facts: tuple[str, ...] = FACTS) -> Measured:
     return measured_rate(probe, rate, facts, config.snapshot())
 
 
@@ -93,6 +95,35 @@ def test_what_cannot_be_measured_is_not_kept(found: Any, tmp_path: Path) -> None
     assert _measured(Probe(copy=found), "copy") is None
     assert not list((tmp_path / "cache").rglob("*.braze"))
     assert _measured(Probe(copy=3e12), "copy") == 3e12
+
+
+def test_products_wait_for_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes some tenths of a second to load: the table holds until the program has used it, or
+    what an earlier process kept."""
+    loaded = LoadedLibraries()
+    monkeypatch.setattr(device_rates, "PRODUCTS_LOADED", loaded)
+    library, device = Library(3e12), torch.device("cuda", 0)
+    rates = MeasuredRates(device, lambda _, rate: _measured(_probe(library), rate))
+    model = replace(H200, measured=rates)
+    assert _measured(_probe(library), "products") == NOT_YET and not library.held
+    assert model.products(2) == H200.products(2)
+    loaded.note(device)
+    monkeypatch.setattr(CudaProbe, "_half", _refused)  # it goes on to make matrices there
+    assert _measured(_probe(library), "products") is None and +library.held == Counter()
+    monkeypatch.undo()
+    monkeypatch.setattr(device_rates, "PRODUCTS_LOADED", LoadedLibraries())
+    assert _measured(Probe(products=5e14), "products") == 5e14  # an earlier process
+    assert _measured(_probe(library), "products") == 5e14
+
+
+def _refused(*_: Any) -> Any:
+    raise RuntimeError("no device")
+
+
+def test_what_is_not_yet_measured_is_asked_for_again() -> None:
+    answers: list[Measured] = [NOT_YET, 3.0, 4.0]
+    rates = MeasuredRates(torch.device("cuda", 0), lambda device, rate: answers.pop(0))
+    assert [rates.get("copy") for _ in range(3)] == [None, 3.0, 3.0]
 
 
 def test_without_a_cache_rates_last_as_long_as_the_process() -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 
 from braze.ir.device_model import H200, STEP
+from braze.ir.device_rates import MeasuredRates, Rate
 from braze.ir.kernels.loops import Buffer, ExternCall, LoopProgram
 from braze.ir.kernels.scalars import apply
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.runtime.cuda.cublas_workspace import Scratch
 from braze.runtime.cuda_graphs.policy import (
     RecordingChoice,
+    StepWork,
     call_refused,
     copied_bytes,
     device_seconds,
@@ -211,12 +214,16 @@ def test_what_is_copied_at_each_call() -> None:
 GIB = 1 << 30
 
 
+def _work(seconds: float) -> tuple[StepWork, ...]:
+    return (StepWork(int(seconds * H200.memory)),)
+
+
 @pytest.mark.parametrize(
     ("asked", "held", "ratio"),
     [(False, GIB // 8, 1), (False, GIB // 2, 2), (True, GIB // 2, 0), (True, 2 * GIB, 0)],
 )
 def test_how_much_longer_the_host_has_to_take(asked: bool, held: int, ratio: int) -> None:
-    choice = RecordingChoice(1.0, held, 100 * GIB, "", asked)
+    choice = RecordingChoice(_work(1.0), H200, held, 100 * GIB, "", asked)
     assert choice.needs_time() is bool(ratio)
     if ratio:
         assert choice.why_not(0.99 * ratio) != "" and choice.why_not(1.01 * ratio) == ""
@@ -224,8 +231,26 @@ def test_how_much_longer_the_host_has_to_take(asked: bool, held: int, ratio: int
 
 
 def test_the_answer_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
-    choice = RecordingChoice(1e-3, 5 << 20, GIB << 4, "", False)
+    choice = RecordingChoice(_work(1e-3), H200, 5 << 20, GIB << 4, "", False)
     with caplog.at_level(logging.INFO, "braze.perf_hints"):
         assert choice.why_not(2e-3) == ""
     assert "2.00 ms" in caplog.text and "5 MiB" in caplog.text
     assert "1.00 ms at its best" in choice.why_not(0.5e-3)
+
+
+def test_rates_are_read_when_the_second_call_decides() -> None:
+    """Products' only of what has products: a compile, and the first call, measure nothing."""
+    asked = Counter[str]()
+
+    def measure(device: torch.device, rate: Rate) -> None:
+        asked[rate] += 1
+
+    measured = MeasuredRates(torch.device("cuda", 0), measure)
+    plan = dataclasses.replace(_plan(64, 5), device=dataclasses.replace(H200, measured=measured))
+    choice = recording_choice(plan, False, MEMORY)
+    assert not asked
+    choice.why_not(1.0)
+    assert asked == {"copy": 1, "products": 1}
+    asked.clear()
+    moves = dataclasses.replace(choice, work=_work(1.0))
+    assert moves.device is plan.device and moves.why_not(0.0) and not asked

@@ -39,6 +39,26 @@ class Scratch(enum.Flag):
 
 
 @final
+class LoadedLibraries:
+    """The devices on which this process has run a product of the library's. The first one of a
+    process loads the library, some tenths of a second: nothing but a program's own need of products
+    is worth that."""
+
+    def __init__(self) -> None:
+        self._devices: set[torch.device] = set()
+
+    def note(self, device: torch.device) -> None:
+        """Say that a product runs there."""
+        self._devices.add(device)
+
+    def __contains__(self, device: torch.device) -> bool:
+        return device in self._devices
+
+
+PRODUCTS_LOADED = LoadedLibraries()
+
+
+@final
 class LibraryWorkspace:
     """That of a device's recordings."""
 
@@ -74,6 +94,7 @@ def make_workspace(used: Scratch, device: torch.device) -> None:
 def _products(used: Scratch, given: list[Any]) -> list[torch.Tensor]:
     """Of those kinds. What they give is there before: it takes nothing of a recording's memory."""
     square, result = given
+    PRODUCTS_LOADED.note(square.device)
     if Scratch.PLAIN in used:
         torch.mm(square, square, out=result)
     if Scratch.BIASED in used:

@@ -6,6 +6,9 @@ Memory for it comes from the driver, not from PyTorch's allocator, so that the p
 what it uses stay what they were. A rate is the best of a few runs, to two digits: other work on the
 device slows some of them, and decisions should not differ by noise. Where a rate cannot be measured
 (no memory, deterministic algorithms, a driver that refuses), nothing is kept, and the table holds.
+The rate of products waits until the process has loaded the library for products of its own: loading
+it takes some tenths of a second, a measurement some milliseconds. Until then the table holds, or
+what an earlier process kept.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from braze.cache import cache_of
 from braze.compat.torch.cuda import storage_at
 from braze.compat.torch.grad_mode import without_autocast
 from braze.compat.torch.versions import TORCH
-from braze.ir.device_rates import Rate
+from braze.ir.device_rates import NOT_YET, Measured, Rate
 from braze.options import Options, config
+from braze.runtime.cuda.cublas_workspace import PRODUCTS_LOADED
 from braze.runtime.cuda.driver_api import DRIVERS, CudaDriver
 
 _COPIED = 128 << 20  # bytes: more than any second-level cache
@@ -44,8 +48,14 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _LOG = logging.getLogger("braze.perf_hints")
 
 
+@final
+class LibraryNotLoaded(RuntimeError):
+    """A measurement would load a library that the program has not used yet."""
+
+
 class Probe(Protocol):
-    """What can be measured of a device; each raises RuntimeError or OSError where it cannot."""
+    """What can be measured of a device; each raises RuntimeError or OSError where it cannot, and
+    LibraryNotLoaded where it cannot yet."""
 
     def copy(self) -> float:
         """Bytes a second that a copy reads and writes."""
@@ -57,10 +67,8 @@ class Probe(Protocol):
         """Operations a second of a product of half types."""
 
 
-def measured_rate(
-    probe: Probe, rate: Rate, facts: tuple[str, ...], options: Options
-) -> float | None:
-    """A rate, from the cache or measured; None where it cannot be. facts: of card and driver."""
+def measured_rate(probe: Probe, rate: Rate, facts: tuple[str, ...], options: Options) -> Measured:
+    """A rate, from the cache or measured. facts: of card and driver."""
     text = "\n".join((str(_VERSION), str(TORCH), rate, *facts))
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -77,16 +85,19 @@ def measured_rate(
 
     try:
         return _rate_in(cache_of(options).obtain("rates", key, made, _WAITED, accepts))
+    except LibraryNotLoaded:
+        return NOT_YET
     except (RuntimeError, OSError) as error:
         message = f"{facts[0]}: {rate} cannot be measured: {error}"
         _LOG.info("%s", message, extra={"origin": "", "artefact": "perf_hints"})
         return None
 
 
-def measure(device: torch.device, rate: Rate) -> float | None:
-    """A rate of a CUDA device; None where the program captures a graph, or has no driver."""
+def measure(device: torch.device, rate: Rate) -> Measured:
+    """A rate of a CUDA device; None where it has no driver, NOT_YET while the program captures a
+    graph."""
     if torch.cuda.is_current_stream_capturing():
-        return None
+        return NOT_YET
     index = torch.cuda.current_device() if device.index is None else device.index
     try:
         probe = CudaProbe(DRIVERS.of(index), torch.device("cuda", index))
@@ -138,8 +149,9 @@ class CudaProbe:
     def products(self) -> float:
         """Operations a second of a product of half types, of random numbers: matrix units are
         quicker on zeros. It runs on the program's stream, so that the library works in memory that
-        the program's own products need, too. The first product of a process loads the library, some
-        tenths of a second, as the program's own would."""
+        the program's own products need, too. Raises LibraryNotLoaded before those have run."""
+        if self._device not in PRODUCTS_LOADED:
+            raise LibraryNotLoaded("products have not been used")
         items = _PRODUCT * _PRODUCT
         with self._ready(), self._memory(3 * 2 * items) as start, _as_eager(self._device):
             first, second, result = (

@@ -117,12 +117,30 @@ _KNOWN = frozenset(
 
 @final
 @frozen
-class RecordingChoice:
-    """device_s: seconds of a call on the device, at the least; held: bytes of a recording; memory:
-    of the device; plain: why a call is not recorded, whatever it takes, or ""; asked: the mode asks
-    for it."""
+class StepWork:
+    """What one step does on the device. moved: bytes read and written; operations: of products, on
+    items of `itemsize` bytes."""
 
-    device_s: float
+    moved: int
+    operations: int = 0
+    itemsize: int = 4
+
+    def seconds(self, device: DeviceModel) -> float:
+        """What it takes at the least. Without products the rate of products is not asked for."""
+        of_products = self.operations / device.products(self.itemsize) if self.operations else 0.0
+        return max(STEP, self.moved / device.memory, of_products)
+
+
+@final
+@frozen
+class RecordingChoice:
+    """work, device: what a call does, and on what; held: bytes of a recording; memory: of the
+    device; plain: why a call is not recorded, whatever it takes, or ""; asked: the mode asks for
+    it. The device's rates are first read when the second call decides: the first one, and the
+    compile before it, measure none."""
+
+    work: tuple[StepWork, ...]
+    device: DeviceModel
     held: int
     memory: int
     plain: str
@@ -138,18 +156,24 @@ class RecordingChoice:
         """Bytes of inputs that a replay may copy."""
         return int(self.memory * COPIED_SHARE)
 
+    @property
+    def device_s(self) -> float:
+        """Seconds of a call on the device, at the least."""
+        return sum(step.seconds(self.device) for step in self.work)
+
     def needs_time(self) -> bool:
         """Whether the second call's time on the host decides."""
         return not self.asked
 
     def why_not(self, host_s: float) -> str:
         """Why calls are not recorded, or "". host_s: seconds of a call on the host."""
+        device_s = self.device_s
         figures = (
             f"the host needs {1e3 * host_s:.2f} ms to start what takes the device "
-            f"{1e3 * self.device_s:.2f} ms at its best; a recording holds {self.held >> 20} MiB"
+            f"{1e3 * device_s:.2f} ms at its best; a recording holds {self.held >> 20} MiB"
         )
         ratio = 1.0 if self.held <= self.memory * LITTLE_SHARE else _RATIO_SMALL
-        if host_s <= self.device_s * ratio:
+        if host_s <= device_s * ratio:
             return figures
         self.say(f"calls are recorded as a CUDA graph: {figures}")
         return ""
@@ -168,14 +192,15 @@ def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingC
     """What speaks for recording the calls of a schedule. memory: bytes of the device."""
     held = held_bytes(schedule)
     plain = "" if held <= most_held(asked, memory) else f"a recording would hold {held >> 20} MiB"
+    work = tuple(map(_work, schedule.steps))
     if asked:
-        return RecordingChoice(device_seconds(schedule), held, memory, plain, asked)
+        return RecordingChoice(work, schedule.device, held, memory, plain, asked)
     unknown = {call_refused(s) for s in schedule.steps if isinstance(s, ExternStep)} - {""}
     if unknown:
         plain = min(unknown)
     if len(schedule.steps) < LEAST_STEPS:
         plain = "there is little to start"
-    return RecordingChoice(device_seconds(schedule), held, memory, plain, asked)
+    return RecordingChoice(work, schedule.device, held, memory, plain, asked)
 
 
 def most_held(asked: bool, memory: int) -> float:
@@ -202,7 +227,7 @@ def call_refused(step: ExternStep) -> str:
 
 def device_seconds(schedule: Schedule) -> float:
     """What the steps take at the least: bytes once at the rate of memory, or products at theirs."""
-    return sum(max(STEP, _seconds(step, schedule.device)) for step in schedule.steps)
+    return sum(_work(step).seconds(schedule.device) for step in schedule.steps)
 
 
 def held_bytes(schedule: Schedule, elsewhere: Collection[Buffer] = (), above: int = 0) -> int:
@@ -266,22 +291,21 @@ def _touched(step: Step) -> Iterator[Buffer]:
         yield from (b for b in step.call.outputs if b is not None)
 
 
-def _seconds(step: Step, device: DeviceModel) -> float:
+def _work(step: Step) -> StepWork:
     if isinstance(step, Kernel):
         points = max(_count(n for _, n in (*step.rows, *phase.loops)) for phase in step.phases)
         moved = sum(min(_bytes(b), points * b.dtype.itemsize) for b in step.memory)
         if step.product is None:
-            return moved / device.memory
+            return StepWork(moved)
         first, second = step.product.first, step.product.second
         done = 2 * _count(first.shape) * _number(second.shape[-1])
-        return max(moved / device.memory, done / device.products(first.dtype.itemsize))
+        return StepWork(moved, done, first.dtype.itemsize)
     views = views_of(step)
     made = [b for b in step.call.outputs if b is not None]
     moved = sum(_count(v.shape) * v.dtype.itemsize for v in views) + sum(map(_bytes, made))
     if not views:
-        return moved / device.memory
-    rate = device.products(views[0].dtype.itemsize)
-    return max(moved / device.memory, _operations(step.call, views) / rate)
+        return StepWork(moved)
+    return StepWork(moved, int(_operations(step.call, views)), views[0].dtype.itemsize)
 
 
 def _operations(call: ExternCall, views: list[BufferView]) -> float:
