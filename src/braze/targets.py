@@ -41,6 +41,7 @@ from braze.runtime.dispatch.argument_binding import make_binder
 from braze.runtime.dispatch.cache_entries import CacheEntry
 from braze.runtime.dispatch.callees import compile_callees
 from braze.runtime.dispatch.compiled_function import CompiledCallable, CompiledFunctions, Dispatcher
+from braze.runtime.dispatch.hooks_outside import call_between_hooks, runs_hooks_outside
 from braze.runtime.dispatch.module_wrapper import find_of, is_shielded, original_of, shield
 from braze.runtime.dispatch.stance import DEFAULT, Stance
 from braze.runtime.dispatch.status import status_of
@@ -180,6 +181,8 @@ class CallInPlace:
         """The module's call, compiled with the hooks that it has now."""
         module = self.module
         function = _function_below_call(module)
+        if function is MODULE_CALL and _is_called_between_hooks(module):
+            return _call_between_hooks(module, self._functions, self.dispatcher, args, kwargs)
         return self._functions.compiled(function)(module, *args, **kwargs)
 
 
@@ -198,9 +201,15 @@ class ModuleCalls:
         self.dispatcher = dispatcher
         self._functions = CompiledFunctions(dispatcher)
 
-    def call(self, original: torch.nn.Module) -> CompiledCallable:
+    def call(self, original: torch.nn.Module) -> Callable[..., Any]:
         """What `compiled(...)` calls."""
-        return self._functions.compiled(call_function(original))
+        function = call_function(original)
+        if function is MODULE_CALL and _is_called_between_hooks(original):
+            return self._call_between_hooks
+        return self._functions.compiled(function)
+
+    def _call_between_hooks(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        return _call_between_hooks(original, self._functions, self.dispatcher, args, kwargs)
 
     def forward(self, original: torch.nn.Module) -> Callable[..., Any]:
         """What `compiled.forward(...)` calls: the class's own, past the hooks and past what was put
@@ -227,6 +236,25 @@ def _function_below_call(module: torch.nn.Module) -> Any:
     if call is not MODULE_CALL or type(function) is not types.FunctionType:
         return call
     return call if "forward" in space or has_hooks(space) else function
+
+
+def _is_called_between_hooks(module: torch.nn.Module) -> bool:
+    """Whether hooks of a module are called outside of graphs, its class's forward between them."""
+    function = type(module).forward
+    if type(function) is not types.FunctionType or "forward" in module.__dict__:
+        return False
+    return runs_hooks_outside(module)
+
+
+def _call_between_hooks(
+    module: torch.nn.Module,
+    functions: CompiledFunctions,
+    dispatcher: Dispatcher,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    forward = functions.compiled(type(module).forward)
+    return call_between_hooks(module, forward, dispatcher.compile_callee, args, kwargs)
 
 
 def _call_class_forward(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:

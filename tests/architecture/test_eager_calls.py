@@ -53,6 +53,9 @@ REASONS: dict[tuple[str, str], str] = {
         "calls what finds the compiled call"
     ),
     ("src/braze/runtime/dispatch/module_wrapper.py", "forward"): "the same",
+    ("src/braze/runtime/dispatch/hooks_outside.py", "call_between_hooks"): (
+        "hooks that the user leaves out, and a compiled forward"
+    ),
     ("src/braze/interop/fx_constants.py", "call"): "a node of a graph that a backend runs",
     ("src/braze/runtime/guards/process_state.py", "same_answer"): "a guard asks its question",
     ("src/braze/runtime/guards/process_state.py", "explain_answer"): "the same",

@@ -301,6 +301,28 @@ def test_a_steady_step_of_fsdp2_only_checks(
     assert (steps, journal.records()) == ([], ())
     status = braze.status()
     assert (len(status), status[0].graphs, status.calls, status.calls_left) == (1, 1, 30, 0)
+    assert (status[0].entries, status[0].breaks, status[0].times_broken) == (1, (), 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("order", ["compiled first", "sharded first"])
+def test_fsdp2_runs_its_hooks_outside_of_whole_graphs(order: str, way: str, mesh: Any) -> None:
+    """Hooks that gather and free parameters leave each block one graph, forward and backward."""
+    braze.reset()
+
+    def whole(module: nn.Module) -> Any:
+        return WAYS[way](module, fullgraph=True)
+
+    with recorded() as journal:
+        model = _sharded(whole, order, mesh)
+        for _ in range(5):
+            model(X).sum().backward()
+    outcomes = [
+        (record.outcome, record.counters.get("kernels", 0) > 0) for record in journal.records()
+    ]
+    assert outcomes == [("graph", True), ("backward", True)]
+    (row,) = braze.status()
+    assert (row.entries, row.graphs, row.recompiles, row.breaks) == (1, 1, 0, ())
 
 
 # --- Braze inside of Braze ------------------------------------------------------------------------

@@ -263,6 +263,20 @@ def is_disabled_by_torch(function: Any) -> bool:
     return is_compiler_function(function) and _DISABLED in function.__dict__
 
 
+# Whose functions say `disable()` of what they wrap at each call: the hooks of FSDP2.
+_DISABLING_PACKAGE = "torch.distributed."
+
+
+def disables_what_it_wraps(function: Any) -> bool:
+    """Whether a function of PyTorch's own has the function that it wraps left out of graphs."""
+    if type(function) is not types.FunctionType:
+        return False
+    code = function.__code__
+    module = function.__globals__.get("__name__") or ""
+    disables = "disable" in code.co_names and "_dynamo" in code.co_names
+    return disables and module.startswith(_DISABLING_PACKAGE)
+
+
 def compiled_by_torch(function: Any) -> Any:
     """What torch.compile was given to make this function; None for any other."""
     if not is_compiler_function(function) or _DISABLED in function.__dict__:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules import module as module_file
@@ -58,6 +58,31 @@ def has_hooks(attributes: dict[str, Any]) -> bool:
         or module_file._global_backward_hooks
         or module_file._global_backward_pre_hooks
     )
+
+
+class ForwardHooks(NamedTuple):
+    """Attributes of a module that hold its hooks around `forward`, by number, and the numbers of
+    those that take keyword arguments, or that are called when `forward` raises, too."""
+
+    before: str = "_forward_pre_hooks"
+    behind: str = "_forward_hooks"
+    before_with_keywords: str = "_forward_pre_hooks_with_kwargs"
+    behind_with_keywords: str = "_forward_hooks_with_kwargs"
+    always: str = "_forward_hooks_always_called"
+
+
+FORWARD_HOOKS = ForwardHooks()
+
+
+def hooks_of_forward(module: torch.nn.Module) -> list[Any] | None:
+    """The hooks that a call of a module runs around `forward`. None where it runs others, too: for
+    all modules, of the backward, or when `forward` raises."""
+    space = module.__dict__
+    others = space.get("_backward_hooks") or space.get("_backward_pre_hooks")
+    if others or has_global_hooks() or space.get(FORWARD_HOOKS.always):
+        return None
+    before, behind = space.get(FORWARD_HOOKS.before), space.get(FORWARD_HOOKS.behind)
+    return [*(before or {}).values(), *(behind or {}).values()]
 
 
 def compiled_call(module: torch.nn.Module) -> Any:
