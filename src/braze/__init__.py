@@ -7,6 +7,7 @@ from braze.api import (
     assume_constant_result,
     compile,
     compile_in_place,
+    compile_times,
     disable,
     disallow_in_graph,
     error_on_graph_break,
@@ -30,8 +31,8 @@ from braze.api import (
     wrap_numpy,
 )
 from braze.installation import follow_torch, install
-from braze.options import Options, config, logs_from_environment, warn_of_environment
-from braze.report.logs import set_logs
+from braze.options import Options, config, log_file_from_environment, logs_from_environment
+from braze.report.logs import set_logs, set_logs_of_environment
 from braze.report.versions import warn_of_versions
 from braze.stances import set_stance
 
@@ -44,6 +45,7 @@ __all__ = [
     "assume_constant_result",
     "compile",
     "compile_in_place",
+    "compile_times",
     "config",
     "disable",
     "disallow_in_graph",
@@ -72,9 +74,6 @@ __all__ = [
     "wrap_numpy",
 ]
 
-try:
-    set_logs(logs_from_environment())
-except exc.InvalidOption as error:
-    warn_of_environment("BRAZE_LOGS", logs_from_environment(), error)
+set_logs_of_environment(logs_from_environment(), log_file_from_environment())
 warn_of_versions()
 follow_torch()

@@ -48,6 +48,7 @@ from braze.marks import maybe_mark_dynamic as maybe_mark_dynamic
 from braze.marks import substitute_in_graph as substitute_in_graph
 from braze.options import MODES, SETTINGS, Options, config, resolve
 from braze.regions import error_on_graph_break as error_on_graph_break
+from braze.report.compile_times import as_csv, print_times, tabulate
 from braze.report.explain import Explanation, summarise
 from braze.report.guard_text import GuardTree
 from braze.report.status import Status
@@ -315,6 +316,18 @@ def status() -> Status:
     return Status(targets.status())
 
 
+def compile_times(repr: str = "str", aggregate: bool = False) -> str:
+    """Return the seconds that compiles of this process took, by function and stage, as text.
+
+    repr: "str": a table; "csv": comma-separated values. aggregate: one number for all compiles of
+    a function, not one each. Times are wall time, and begin again at `braze.reset()`.
+    """
+    if repr not in ("str", "csv"):
+        raise InvalidOption(unknown_name("repr", repr, ("str", "csv")))
+    rows = tabulate(JOURNAL.records(), aggregate=aggregate)
+    return as_csv(rows) if repr == "csv" else print_times(rows)
+
+
 def run(compiled: Any = None) -> Any:
     """Return a version of a compiled function or module that compiles nothing more.
 
@@ -476,3 +489,4 @@ def _disable_frame(function: Any, reason: str) -> Any:
 
 
 hide_from_other_compilers((compile, compile_in_place, disable, explain, export, reset, run, status))
+hide_from_other_compilers((compile_times,))

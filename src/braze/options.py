@@ -321,6 +321,11 @@ def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("BRAZE_LOGS", "")
 
 
+def log_file_from_environment(environment: Mapping[str, str] = os.environ) -> str:
+    """The path of BRAZE_LOGS_OUT, empty where it is not set."""
+    return environment.get("BRAZE_LOGS_OUT", "")
+
+
 def environment_of_compilers(temporary: str) -> dict[str, str]:
     """The environment that compilers run in. temporary: the folder for their own files."""
     return {**os.environ, "TMPDIR": temporary}

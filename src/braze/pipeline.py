@@ -50,7 +50,7 @@ from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
 from braze.interop.fx_graph import to_fx
-from braze.interop.fx_text import print_module
+from braze.interop.fx_text import print_module, print_sizes
 from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.captured.compile_request import (
     CompileAnswer,
@@ -88,6 +88,7 @@ from braze.ir.origin import Origin
 from braze.lower import lower
 from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
+from braze.report.extern_hints import extern_hint
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.report.warned import Warned
 from braze.rewrite import choose_kernels, rewrite, rewrite_joint
@@ -102,7 +103,7 @@ from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
-from braze.trace import BreakNote, CompileRecorder, Journal
+from braze.trace import BreakNote, CompileRecorder, Journal, enabled
 from braze.tracing import Tracer
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
@@ -166,7 +167,11 @@ def _plan(
         if options.verify:
             verify_loops(made[0])
         recorder.emit("loops", lambda: print_loops(made[0]))
-        recorder.note_extern_ops(str(s.op) for s in made[0].statements if isinstance(s, ExternCall))
+        extern = [s for s in made[0].statements if isinstance(s, ExternCall)]
+        recorder.note_extern_ops(str(call.op) for call in extern)
+        for call in extern if enabled("perf_hints") else ():
+            if hint := extern_hint(call):
+                recorder.emit("perf_hints", hint, origin=call.origin)
     with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
         target = kind.target(device)
         plan = schedule(made.pop(), options, target, kind.choose(options, target))
@@ -329,6 +334,7 @@ class FrameCompiler:
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, captured, recorder)
         if self.backend.level is not Level.TORCH:
+            _log_code(captured, recorder)
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
         self._note_captured(captured, recorder)
         draws_on, given = drawing_devices(captured.graph), [captured]
@@ -393,7 +399,7 @@ class FrameCompiler:
         return choose_kernels(graph, self.options)
 
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
-        foreign = self.backend.level in (Level.TORCH, Level.JOINT)
+        foreign = self.backend.level in (Level.TORCH, Level.JOINT) or enabled("graph_code")
         asked = frame_request(request, self.options, policy, WATCH.is_watched)
         asked = dataclasses.replace(asked, long_loops=self.loops, refusing=self.refusing)
         # As torch.compile hands them over: what nobody reads is a user backend's to drop.
@@ -526,7 +532,8 @@ class FrameCompiler:
             return compile_graph_runner(captured.graph)
         with recorder.stage("backend"):
             module = to_fx(captured)
-            recorder.emit("graph_code", lambda: str(module.code))
+            recorder.emit("graph_code", lambda: print_module(module))
+            recorder.emit("graph_sizes", lambda: print_sizes(module))
             example_inputs = compile_entry_check((), captured.inputs)(request.values) or []
             try:
                 most = self.options.recompile_limit if is_symbolic(captured) else 0
@@ -652,6 +659,14 @@ def capture_whole(
         note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
         raise graph_break(note, _code_of(captured), verbose=options.verbose)
     return captured
+
+
+def _log_code(captured: CapturedFrame, recorder: CompileRecorder) -> None:
+    """Log the torch-level graph, where it is asked for."""
+    if captured.graph.nodes and (enabled("graph_code") or enabled("graph_sizes")):
+        module = to_fx(captured)
+        recorder.emit("graph_code", lambda: print_module(module))
+        recorder.emit("graph_sizes", lambda: print_sizes(module))
 
 
 def _code_of(captured: CapturedFrame) -> str:

@@ -34,10 +34,15 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
         "graph_breaks": "where and why a graph broke, and what to do about it",
         "eager_calls": "calls, or rests of calls, that the program's own code ran, and why",
         "recompiles": "which guard failed when a function is compiled again",
+        "recompiles_verbose": "all guards that fail then, not the first of each entry",
         "guards": "what each compiled entry assumes",
         "bytecode": "the instructions of a frame, and where it begins",
         "graph": "the functional ATen graph as captured",
-        "graph_code": "the torch-level graph that a user's backend is given, as Python code",
+        "graph_code": "the torch-level graph as Python code, with types and user lines",
+        "graph_sizes": "the size of each tensor of that graph",
+        "trace_source": "each source line as it is captured",
+        "trace_call": "each call that capture goes into",
+        "trace_bytecode": "each instruction as it is captured, and the stack before it",
         "aot_joint_graphs": "the ATen graph with its backward, where gradients are needed",
         "aot_graphs": "the ATen graph after the graph passes, forward and backward",
         "loops": "the loop program",
@@ -445,6 +450,13 @@ def _break_text(note: BreakNote) -> str:
     stack = f"\nUser code:\n{note.stack_text}" if note.stack else ""
     hint = f"\n  {note.hint}" if note.hint else ""
     return f"{note.reason} [{note.code}]{hint}{stack}"
+
+
+def log_line(artefact: str, text: str, origin: object = "") -> None:
+    """Write a log line of an artefact where no recorder is at hand."""
+    if enabled(artefact):
+        extra = {"origin": str(origin), "artefact": artefact}
+        _LOGGERS[artefact].info("%s", text, extra=extra)
 
 
 def enabled(artefact: str) -> bool:

@@ -19,7 +19,9 @@ _MARK = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.S)
 # Heading of the API reference -> what stands below it, names of `braze`.
 API: Mapping[str, tuple[str, ...]] = {
     "Compile": ("compile", "compile_in_place", "install", "original_module", "run", "reset"),
-    "See what happened": ("explain", "status", "export", "set_logs", "is_compiling"),
+    "See what happened": (
+        *("explain", "status", "compile_times", "export", "set_logs", "is_compiling"),
+    ),
     "Control what is compiled": (
         *("disable", "graph_break", "error_on_graph_break", "set_stance", "allow_in_graph"),
         *("disallow_in_graph", "assume_constant_result", "substitute_in_graph", "wrap_numpy"),

@@ -24,6 +24,7 @@ from braze.capture.frames.caller_frames import C_FUNCTIONS, Callers
 from braze.capture.frames.control_signals import BreakRequested, LeaveFrame, ProgramRaised, chain
 from braze.capture.frames.frame import Frame
 from braze.capture.frames.native_execution import UNLIMITED, IdleWork, check_idle
+from braze.capture.frames.step_tracing import make_step_tracing
 from braze.capture.handlers.dispatch import make_frame, prepare
 from braze.capture.handlers.pure_functions import NumberFunctions
 from braze.capture.objects.attribute_load import load_attribute
@@ -145,6 +146,7 @@ class Interpreter:
         )
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
+        self.step_tracing = make_step_tracing()
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names, self.known_calls = TensorNames(tracer), KnownCalls()
@@ -334,7 +336,8 @@ class Interpreter:
         ends = self.noticed_ends if outermost else None
         while True:
             frame = self.frames[-1]
-            steps = frame.steps
+            traces = self.step_tracing
+            steps = frame.steps if traces is None else traces.steps(frame, len(self.frames) - 1)
             try:
                 while True:
                     current = steps[frame.index]

@@ -31,11 +31,16 @@ from braze.locks import call_in_children, make_lock
 from braze.runtime.autograd.rng_state import RandomStates
 from braze.runtime.dispatch.eager_fallback import Tally
 from braze.runtime.guards.codegen import known_types
-from braze.runtime.guards.compile import compile_entry_check, explain_failure, first_failure
+from braze.runtime.guards.compile import (
+    all_failures,
+    compile_entry_check,
+    explain_failure,
+    first_failure,
+)
 from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.runtime.resume.reconstruct import compile_replay, picked_results
 from braze.shapes.policy import SizeHistory
-from braze.trace import LeftToEager
+from braze.trace import LeftToEager, enabled, log_line
 
 FrameKey: TypeAlias = tuple[Any, ...]
 
@@ -258,6 +263,7 @@ class FrameCache:
                 return self.closed
             texts = tuple([_with_place(*failure) for failure in failures if failure is not None])
             if self.entries:
+                self._log_failures(values)
                 self.tally.recompiles.add()
                 self.tally.last_recompile = texts[0] if texts else ""
             return self._compile(
@@ -274,6 +280,18 @@ class FrameCache:
             )
         finally:
             self.lock.release()
+
+    def _log_failures(self, values: FrameValues) -> None:
+        """Log all guards that fail, entry by entry, where that is asked for."""
+        if not enabled("recompiles_verbose"):
+            return
+        place = f"{self.code.co_filename}:{self.code.co_firstlineno}"
+        lines = [f"Recompiling function {self.code.co_qualname} in {place}"]
+        for number, entry in enumerate(self.entries):
+            lines.append(f"  guards of entry {number} that fail:")
+            failures = all_failures(entry.compiled.guards, values)
+            lines += [f"  - {_with_place(*failure)}" for failure in failures]
+        log_line("recompiles_verbose", "\n".join(lines), place)
 
     def _begin(self) -> LeftToEager | None:
         """Take the lock. Why the call is left to eager where another thread compiles here, and this

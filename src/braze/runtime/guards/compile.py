@@ -18,7 +18,7 @@ runs; among those of one depth the cheapest come first. Arguments come before gl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from braze.errors import InternalError
@@ -110,6 +110,29 @@ def first_failure(guards: Iterable[Guard], frame: FrameValues) -> tuple[Guard, s
         if reason is not None:
             return guard, reason
     return None
+
+
+def all_failures(guards: Iterable[Guard], frame: FrameValues) -> list[tuple[Guard, str]]:
+    """Every guard that does not hold and how; of what is reached through a value that failed,
+    nothing is asked: it may not be there."""
+    failed: list[tuple[Guard, str]] = []
+    wrong: set[Source] = set()
+    for guard in order_guards(guards):
+        if not wrong.isdisjoint(_path(guard.source)):
+            continue
+        reason = explain_guard(guard, frame)
+        if reason is not None:
+            failed.append((guard, reason))
+            if guard.source is not None:
+                wrong.add(guard.source)
+    return failed
+
+
+def _path(source: Source | None) -> Iterator[Source]:
+    """A source, and what it is reached through."""
+    while source is not None:
+        yield source
+        source = getattr(source, "base", None)
 
 
 def order_guards(guards: Iterable[Guard]) -> list[Guard]:
