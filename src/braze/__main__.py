@@ -1,95 +1,48 @@
-"""`python -m braze cache`: what is in the cache of kernels, whether it is whole, and its end."""
+"""`python -m braze`: a command line.
+
+python -m braze doctor                    what this machine has, and what it lacks
+python -m braze run train.py [arguments]  a script, its torch.compile by Braze; a summary
+python -m braze bench model.py:make       eager, torch.compile and Braze side by side
+python -m braze cache                     the cache of kernels
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
-from braze.cache.inventory import KINDS, clear, damage_of, entries_of
-from braze.cache.trust import NotTrusted, open_trusted
-from braze.options import Options, config
+from braze.command_line.bench import add_bench, run_bench
+from braze.command_line.cache import add_cache, run_cache
+from braze.command_line.doctor import run_doctor
+from braze.command_line.run_script import add_run, run_script
 
-_Command: TypeAlias = Callable[[Path, Options], int]
+_Declare: TypeAlias = Callable[[argparse.ArgumentParser], None]
+_Run: TypeAlias = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the status to exit with."""
     parser = argparse.ArgumentParser(prog="python -m braze")
     commands = parser.add_subparsers(dest="command", required=True)
-    cache = commands.add_parser("cache", help="the cache of compiled kernels")
-    cache.add_argument(
-        "action",
-        nargs="?",
-        default="show",
-        choices=_ACTIONS,
-        help="show: where it is and what is in it; verify: check every entry, exit with 1 if one "
-        "is damaged; clear: remove every entry",
-    )
-    cache.add_argument("--dir", type=Path, help="its folder, if not that of BRAZE_CACHE_DIR")
+    for name, (text, declare, _) in _COMMANDS.items():
+        declare(commands.add_parser(name, help=text, description=text))
     given = parser.parse_args(arguments)
-    options: Options = config.snapshot()
-    return _ACTIONS[given.action]((given.dir or options.cache_dir).absolute(), options)
+    _, _, run = _COMMANDS[given.command]
+    return run(given)
 
 
-# --- private ---------------------------------------------------------------------------------
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    """Declare no arguments."""
 
 
-def _trust(folder: Path) -> tuple[bool, str]:
-    """Whether the cache is used, and why not."""
-    for place in (folder, *[folder / kind for kind in KINDS]):
-        try:
-            opened = open_trusted(str(place), create=False)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            return False, f"not used: {place}: {error.strerror or error}"
-        if isinstance(opened, NotTrusted):
-            return False, f"not used: {opened.reason}. {opened.remedy}"
-    return True, "trusted: nobody else can write there"
-
-
-def _show(folder: Path, options: Options) -> int:
-    is_trusted, why = _trust(folder)
-    entries = entries_of(folder)
-    total = sum(entry.size for entry in entries)
-    print(f"path     {folder}")
-    print(f"trust    {why}")
-    print(f"in use   {'yes' if options.cache and is_trusted else 'no'}")
-    print(f"size     {total / 2**20:.1f} MiB of {options.cache_size}")
-    print(f"entries  {len(entries)}")
-    for kind in KINDS:
-        of_kind = [entry.size for entry in entries if entry.kind == kind]
-        print(f"  {kind:8s} {len(of_kind):6d}  {sum(of_kind) / 2**20:8.1f} MiB")
-    return 0
-
-
-def _verify(folder: Path, options: Options) -> int:
-    is_trusted, why = _trust(folder)
-    if not is_trusted:
-        print(why)
-        return 1
-    entries = entries_of(folder)
-    wrong = [(entry, why) for entry in entries if (why := damage_of(folder, entry))]
-    for entry, why in wrong:
-        print(f"{folder / entry.kind / entry.name}: {why}")
-    print(f"{len(entries) - len(wrong)} of {len(entries)} entries are whole")
-    return int(bool(wrong))
-
-
-def _clear(folder: Path, options: Options) -> int:
-    is_trusted, why = _trust(folder)
-    if not is_trusted:
-        print(why)
-        return 1
-    count, size = clear(folder)
-    print(f"{count} entries removed, {size / 2**20:.1f} MiB")
-    return 0
-
-
-_ACTIONS: Mapping[str, _Command] = {"show": _show, "verify": _verify, "clear": _clear}
+_COMMANDS: Mapping[str, tuple[str, _Declare, _Run]] = {
+    "doctor": ("what this machine has, what it lacks, and how to get it", _nothing, run_doctor),
+    "run": ("run a script with its torch.compile by Braze, and sum up", add_run, run_script),
+    "bench": ("time eager, torch.compile and Braze side by side", add_bench, run_bench),
+    "cache": ("the cache of compiled kernels", add_cache, run_cache),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -31,7 +31,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "tracing": DATA,
     # What outlasts a process. Beside it only its command line, and what builds kernels, know it.
     "cache": BASE,
-    "__main__": frozenset({"cache", "options"}),
+    "command_line": BASE | {"cache", "api", "installation", "runtime"},
+    "__main__": frozenset({"command_line"}),
     **{stage: DATA | {"tracing"} for stage in STAGES},
     "runtime": DATA | {"tracing", "cache"},
     # torch_compile is the way in from PyTorch: it calls the face as a user does.
