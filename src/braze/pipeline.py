@@ -79,10 +79,9 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
-from braze.ir.kernels.loops import ExternCall
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.print_schedule import print_fusion, print_schedule
-from braze.ir.kernels.schedule import Kernel, Schedule
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
 from braze.lower import lower
@@ -132,7 +131,10 @@ def compile_graph(
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
-        recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
+        kernels = [step for step in plan.steps if isinstance(step, Kernel)]
+        recorder.count("kernels", len(kernels))
+        if products := sum(kernel.product is not None for kernel in kernels):
+            recorder.count("products", products)
         recorder.emit("output_code", lambda: print_sources(sources))
     with recorder.stage("link"):
         linked = kind.link(plan, sources, options, device, role, recorder.note_fallback_of_calls)
@@ -167,14 +169,14 @@ def _plan(
         if options.verify:
             verify_loops(made[0])
         recorder.emit("loops", lambda: print_loops(made[0]))
-        extern = [s for s in made[0].statements if isinstance(s, ExternCall)]
-        recorder.note_extern_ops(str(call.op) for call in extern)
-        for call in extern if enabled("perf_hints") else ():
-            if hint := extern_hint(call):
-                recorder.emit("perf_hints", hint, origin=call.origin)
     with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
         target = kind.target(device)
         plan = schedule(made.pop(), options, target, kind.choose(options, target))
+        calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
+        recorder.note_extern_ops(str(call.op) for call in calls)
+        for call in calls if enabled("perf_hints") else ():
+            if hint := extern_hint(call):
+                recorder.emit("perf_hints", hint, origin=call.origin)
         recorder.emit("schedule", lambda: print_schedule(plan))
         recorder.emit("fusion", lambda: print_fusion(plan))
     return plan

@@ -120,7 +120,8 @@ def _planned(
         final = finish_columns(program, merge_columns(final, names, target.merges_columns))
         final = join_numbers(sum_where_made(final))
     if choose is not None:
-        fused = fuse_products(program, final.steps, final.settled, names, choose)
+        least = target.packed_products
+        fused = fuse_products(program, final.steps, final.settled, names, choose, least)
         settled = final.settled - (len(final.steps) - len(fused))
         final = replace(final, steps=tuple(fused), settled=settled)
     if target.writes_odd_rows and options.numerics != "eager":

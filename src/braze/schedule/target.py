@@ -48,6 +48,8 @@ class Target:
     writes_over: a large value takes the memory of what its kernel reads for the last time.
     writes_odd_rows: large products of halves whose results have rows of any alignment are kernels,
         which need SHARED_BYTES.
+    packed_products: products of float32 of at least so many multiplications may be kernels by
+        themselves, which pack what they multiply; 0: they are kernels of the GPU's kind.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     device: of a GPU, what it can do.
     """
@@ -80,6 +82,7 @@ class Target:
     computes_later: bool
     writes_over: bool
     writes_odd_rows: bool
+    packed_products: int
     records: bool
     device: DeviceModel = H200
 
@@ -114,6 +117,7 @@ CPU = Target(
     computes_later=True,
     writes_over=True,
     writes_odd_rows=False,
+    packed_products=1 << 22,
     records=False,
 )
 
@@ -151,6 +155,7 @@ def gpu_target(device: DeviceModel) -> Target:
         computes_later=False,
         writes_over=True,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
+        packed_products=0,
         records=True,
         device=device,
     )

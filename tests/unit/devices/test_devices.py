@@ -9,7 +9,7 @@ import pytest
 
 from braze.devices import cpu, cuda, device_of_type
 from braze.options import Options
-from braze.schedule.target import CUDA
+from braze.schedule.target import CPU, CUDA
 
 PROGRAM = """
 import sys
@@ -50,5 +50,6 @@ def test_eager_numerics_keep_the_librarys() -> None:
     assert cuda.DEVICE.choose(Options(mode="max-autotune"), CUDA) is not None
 
 
-def test_products_are_left_out_of_schedules_for_the_cpu() -> None:
-    assert cpu.DEVICE.choose(Options(mode="max-autotune")) is None
+def test_a_cpus_products_are_chosen_in_any_mode_but_eager_numerics() -> None:
+    assert cpu.DEVICE.choose(Options(), CPU) is not None
+    assert cpu.DEVICE.choose(Options(mode="max-autotune", numerics="eager"), CPU) is None

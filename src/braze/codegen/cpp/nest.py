@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from braze.codegen.cpp.index import index_text, operand_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.phase import PhaseWriter
+from braze.codegen.cpp.product import product_arrays, product_lines
 from braze.codegen.cpp.text import indented
 from braze.ir.kernels.loops import Apply, Buffer
 from braze.ir.kernels.scalars import walk
@@ -24,6 +25,7 @@ from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _ARGUMENTS = "char* const* p, const i64* sizes, const i64* c"
 _GRAIN = 32768  # cheap operations that are worth another thread: what eager takes
+_PRODUCTS = 8  # multiplications of a product that cost as much as one of those
 
 
 def kernel_text(kernel: Kernel, sizes: Mapping[Symbol, str]) -> str:
@@ -46,10 +48,12 @@ class _NestWriter:
             f"static void NAME_range({_ARGUMENTS}, i64 lo, i64 hi, int* fault) {{",
             *indented(self._parameters(), 1),
             *indented(phases.declarations, 1),
+            *indented(product_arrays(kernel), 1),
             "    int bad = 0;",
             *indented(self._start(), 1),
             "    for (i64 t = lo; t < hi; ++t) {",
             *indented(self._bounds(), 2),
+            *indented(product_lines(kernel, phases.pointers), 2),
             *indented(body, 2),
             *indented(self._advance(), 2),
             "    }",
@@ -96,9 +100,9 @@ class _NestWriter:
         found = [(s.name, as_expr(n)) for s, n in (rows[:-1] if kernel.lanes else rows)]
         if kernel.lanes:
             found.append(("block", _blocks(rows[-1], kernel.lanes)))
-        for number, (loop, step) in enumerate(self._cut_loops()):
-            found.append((f"block{number}", _blocks(loop, step)))
-        return found
+        cut = [(f"block{k}", _blocks(*loop)) for k, loop in enumerate(self._cut_loops())]
+        # The tiles of some columns follow each other: what they multiply is packed once.
+        return found + (cut if kernel.product is None else cut[::-1])
 
     def _task_sizes(self) -> list[Expr]:
         return [size for _, size in self._task_loops()]
@@ -149,6 +153,11 @@ class _NestWriter:
             f"const i64 {last} = bz_min({first} + {step}L, {limit});",
         ]
 
+    def _depth(self) -> int:
+        """The multiplications for each point."""
+        product = self.kernel.product
+        return 0 if product is None else constant_value(product.first.shape[-1]) or 0
+
     def _work(self) -> str:
         """Cheap operations of the whole kernel."""
         total = as_expr(0)
@@ -156,7 +165,7 @@ class _NestWriter:
             count = as_expr(1)
             for _, size in (*self.kernel.rows, *phase.loops):
                 count = count * size
-            total = total + count * _weight(phase.body)
+            total = total + count * (_weight(phase.body) + self._depth() // _PRODUCTS)
         text = index_text(total, self.sizes)
         constant = constant_value(total)
         return text if constant is None else f"{constant}L"

@@ -16,6 +16,7 @@ import torch
 from braze.codegen.cpp.accumulate import Folds
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES
+from braze.codegen.cpp.product import sum_text
 from braze.codegen.cpp.scatter import emit_scatter
 from braze.codegen.cpp.scope import CppScope, CppTerm
 from braze.codegen.cpp.text import indented
@@ -40,6 +41,8 @@ class PhaseWriter:
     def __post_init__(self) -> None:
         for number, buffer in enumerate(self.kernel.memory):
             self.pointers[buffer] = f"p{number}"
+        if self.kernel.product is not None:
+            self.local[self.kernel.product.target] = self._read_sum
         block = self.kernel.lanes or 1
         for number, buffer in enumerate(self.kernel.scratch):
             count = block * math.prod(constant_value(n) or 0 for n in buffer.shape)
@@ -54,6 +57,9 @@ class PhaseWriter:
             lines += self._phase(number, phase)
         self.local.clear()  # readers refer to this object: it would outlive its last use
         return lines
+
+    def _read_sum(self, load: Load) -> CppTerm:
+        return CppTerm(sum_text(self.kernel, load), len(self.kernel.phases[0].loops))
 
     # --- a phase -----------------------------------------------------------------------------
 

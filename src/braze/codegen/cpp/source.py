@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from braze.codegen.cpp.nest import kernel_text
 from braze.codegen.cpp.operators import SPECIAL_CALLS
+from braze.codegen.cpp.product import product_text
 from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.codegen.segments import size_symbols
 from braze.ir.kernels.kernel import KernelSources, Segment, SourceUnit
@@ -157,6 +158,8 @@ def _listed(numbers: Iterable[int]) -> str:
 def _unit(texts: list[str]) -> str:
     body = "\n".join([*texts, ""])
     head = [prelude(), special()] if SPECIAL_CALLS.search(body) else [prelude()]
+    if "bz_product<" in body:
+        head.append(product_text())
     return "\n".join([*head, body])
 
 

@@ -25,6 +25,7 @@ from braze.ir.kernels.scalars import loads
 from braze.ir.kernels.schedule import ComputedMatrix, ExternStep, Kernel, Step
 from braze.schedule.matmul.conv_as_gemm import convolution_operands
 from braze.schedule.matmul.matmul_kernel import Operands, is_pointwise, operands_of, product_kernel
+from braze.schedule.matmul.packed_gemm import in_tiles, is_worth_packing
 from braze.schedule.matmul.prologue import (
     computed_operand,
     is_read_in_order,
@@ -41,12 +42,18 @@ _LOG = logging.getLogger("braze.fusion")
 
 
 def fuse_products(
-    program: LoopProgram, steps: Sequence[Step], settled: int, names: Names, choose: ChooseProduct
+    program: LoopProgram,
+    steps: Sequence[Step],
+    settled: int,
+    names: Names,
+    choose: ChooseProduct,
+    packed: int = 0,
 ) -> list[Step]:
     """The steps, with products as they are chosen; as many fewer as were joined to others. Nothing
-    from the step `settled` on is touched."""
+    from the step `settled` on is touched. packed: as `Target.packed_products`."""
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
-    work = _Work(list(steps), settled, names, kept, _readers(steps), _makers(steps[:settled]))
+    makers = _makers(steps[:settled])
+    work = _Work(list(steps), settled, names, kept, _readers(steps), makers, packed)
     for number in range(settled):
         site = work.site(number)
         if site is None:
@@ -102,6 +109,7 @@ class _Work:
     kept: set[Buffer]
     readers: dict[Buffer, set[int]]
     makers: Mapping[Buffer, int]
+    packed: int
 
     def take(self, way: _Way) -> None:
         """Put a way in the place of what was there."""
@@ -116,7 +124,12 @@ class _Work:
         if not isinstance(step, ExternStep) or len(step.call.outputs) != 1:
             return None
         (target,) = step.call.outputs
-        operands = operands_of(step.call) or convolution_operands(step.call)
+        operands: Operands | str | None = operands_of(step.call)
+        if self.packed:
+            if not isinstance(operands, Operands) or not is_worth_packing(operands, self.packed):
+                return None
+        elif operands is None:
+            operands = convolution_operands(step.call)
         if isinstance(operands, str):
             _log(f"{step.call.op} to {target} is left to the library: {operands}")
         if operands is None or target is None or isinstance(operands, str):
@@ -154,14 +167,14 @@ class _Work:
         yield _Way(tuple(before.items()), "separate")
         rest = None if site.reader is None else self.steps[site.reader]
         assert rest is None or isinstance(rest, Kernel)
-        if rest is None and not any(found):
+        if rest is None and not any(found) and not self.packed:
             return
         is_kept = site.target in self.kept
         first, second = ([x, None] if x else [None] for x in found)
         for sides in itertools.product(first, second):
             at = site.number if site.reader is None else site.reader
             made = self._kernel(site, rest, is_kept, sides)
-            if made is None and rest is not None and any(found):
+            if made is None and rest is not None and (any(found) or self.packed):
                 at, made = site.number, self._kernel(site, None, is_kept, sides)
             if made is None:
                 continue
@@ -179,6 +192,8 @@ class _Work:
         at = site.number if rest is None else site.reader
         assert at is not None
         made = product_kernel(site.call, site.operands, rest, self.names, is_kept, sides)
+        if made is not None and self.packed:
+            made = in_tiles(made)
         if made is None or not self._stay(made.memory, site.number, at):
             return None
         for view, side in zip((site.operands.first, site.operands.second), sides, strict=True):
@@ -197,6 +212,8 @@ class _Work:
 
     def _operand(self, site: _Site, view: BufferView, number: int) -> ComputedMatrix | None:
         """The operand as something to compute, if it pays to try."""
+        if self.packed:
+            return None
         place = self.makers.get(view.buffer)
         kernel = None if place is None else self.steps[place]
         if place is None or place >= site.number or not isinstance(kernel, Kernel):
