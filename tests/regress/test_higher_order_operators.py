@@ -17,6 +17,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 import braze
+from braze.compat.torch.versions import TORCH
 
 ROWS = torch.arange(12.0).reshape(4, 3)
 
@@ -68,7 +69,8 @@ def _of_backwards(x: torch.Tensor) -> Any:
     for column in reversed(x.unbind(1)):
         before.insert(0, carried)
         carried = carried * 0.5 + column
-    return carried, torch.stack(before, 1)
+    # PyTorch 2.11 stacks what a scan gives along the first dimension, whichever it goes along.
+    return carried, torch.stack(before, 0 if TORCH < (2, 12) else 1)
 
 
 def chosen_in_rows(x: torch.Tensor) -> Any:

@@ -272,7 +272,10 @@ for _name, _ask in {
     "id as a key": lambda v, seen: seen.get(id(v), "none"),
     "in": lambda v, seen: id(v) in seen,
     "object as a key": lambda v, seen: seen.get(v, "none"),
-    "parity": lambda v, seen: id(v) % 32 == min(seen, key=lambda k: type(k) is not int) % 32,
+    # Other objects may lie as far from a border of 32 bytes as the first: by chance.
+    "parity": lambda v, seen: (
+        id(v) % 32 == min(seen, key=lambda k: type(k) is not int) % 32 and v is [*seen][1]
+    ),
     "text": lambda v, seen: str(id(v)) == str(next(iter(seen))),
     "memo": lambda v, seen: {id(v): v.number}[id(v)],
     "is": lambda v, seen: v is [k for k in seen if type(k) is not int][0],  # noqa: RUF015

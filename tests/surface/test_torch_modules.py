@@ -51,7 +51,8 @@ def test_answers_are_those_of_eager(journal: Journal) -> None:
         compiled = braze.compile(program, backend="eager")
         expected = answered(program, x)
         got = [answered(compiled, x) for _ in range(3)]
-        if set(got) != {expected}:
+        counts = answered(program, x) != expected  # each call has an answer of its own
+        if len(set(got) - {expected}) != 3 if counts else set(got) != {expected}:
             wrong.append((name, expected, got))
         graphs += any(record.outcome == "graph" for record in journal.records())
         journal.clear()
@@ -62,8 +63,12 @@ def test_answers_are_those_of_eager(journal: Journal) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_changes_are_noticed() -> None:
-    asked = all_questions()
     x = torch.ones(3)
+    asked = {
+        name: question
+        for name, question in all_questions().items()
+        if answered(asking(question), x) == answered(asking(question), x)
+    }
     wrong: list[tuple[str, str, str, str]] = []
     count = 0
     for change in changes(asked):

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import braze
 from braze.compat.torch.ambient_state import ambient_state
 from braze.compat.torch.tracers import active_tracer
+from braze.compat.torch.versions import TORCH
 from tests.recorded import recorded
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -130,6 +131,8 @@ def _made(program: str, compile: Callable[[Any], Any]) -> nn.Module:
 def test_traced_as_the_original(tracer: str, program: str, warm: bool) -> None:
     """For another input too: no result has become a constant; and calls that nobody traces are
     compiled as before."""
+    if tracer == "export, strict" and program in ("function", "method") and TORCH < (2, 12):
+        pytest.skip("strict export of PyTorch 2.11 calls no attribute that is a callable object")
     wanted = TRACERS[tracer](_made(program, same))
     with recorded() as journal:
         compiled = _made(program, braze.compile)

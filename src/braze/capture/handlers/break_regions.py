@@ -59,7 +59,9 @@ def enter_or_leave(
             regions.pop()
     elif says:
         before = load_attribute(interpreter, manager, _BEFORE)
-        flags = interpreter.side_effects.contents(before)
+        # PyTorch up to 2.12 keeps one value, not one for each time that the region is entered.
+        one = isinstance(before, bool)
+        flags = [before] if one else interpreter.side_effects.contents(before)
         if len(regions) > 1 or not flags:
             raise BreakRequested("explicit", "the end of a region that was entered elsewhere")
         if flags[-1] is not None:
