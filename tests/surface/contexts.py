@@ -128,6 +128,7 @@ LEFT_OUT: dict[str, str] = {
     "torch.autograd.graph._swap_with_cloned": "a part of allow_mutation_on_saved_tensors",
     "torch.autograd.grad_mode._DecoratorContextManager": "abstract",
     "torch.autograd.grad_mode._NoParamDecoratorContextManager": "abstract",
+    "torch.autograd.graph.node_creation_hook": "PyTorch tells nobody that one is active",
     "torch.autograd.profiler.emit_itt": _DEVICE,
     "torch.autograd.profiler.emit_nvtx": _DEVICE,
     "torch.compiler._compile_session_context": _COMPILERS,
