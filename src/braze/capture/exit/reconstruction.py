@@ -44,6 +44,7 @@ from braze.capture.training.module_hooks import handle_recipe
 from braze.capture.training.tensor_hooks import tensor_hook_recipe
 from braze.compat.python.annotations import annotations_of
 from braze.compat.python.iterator_state import reduced
+from braze.compat.python.stdlib import parts_of, union_of
 from braze.compat.torch.aten import aten
 from braze.ir.captured.frame import (
     NULL,
@@ -190,9 +191,13 @@ class Reconstructor:
             return NewCall(tuple.__new__, (made, items))
         if cls is types.GenericAlias and source is None:
             return self._alias(value)
+        if cls is types.UnionType and source is None:
+            return NewCall(union_of, (self.recipe(value.__args__),))
         if is_identity(value):
             if source is None and _is_made_here(value, cls):
                 raise CannotRebuild(f"a {cls.__qualname__}, with attributes of its own")
+            if source is None and any(map(self._is_of_this_call, parts_of(value, cls))):
+                raise CannotRebuild(f"a {cls.__qualname__} of an object that this call has")
             return FromConstant(value)
         proxy = self._guard_context.proxies.get(id(value))
         if proxy is not None:
@@ -201,6 +206,12 @@ class Reconstructor:
         if maker is not None:
             return maker(self, value)
         return self._instance(value, cls)
+
+    def _is_of_this_call(self, part: Any) -> bool:
+        """Whether a part may be another object at the next call."""
+        return id(part) in self._guard_context.fresh or not (
+            type(part) in CONSTANTS or is_identity(part)
+        )
 
     def _number(self, value: ProgramInt) -> Recipe:
         facts = value.facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import operator
 import random
 import sys
 import threading
@@ -40,6 +41,27 @@ def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
     index = DISPATCH_CODE.co_freevars.index("registry")
     registry: dict[type, Any] = (dispatch.__closure__ or ())[index].cell_contents
     return registry
+
+
+def union_of(arguments: tuple[Any, ...]) -> Any:
+    """The union with these `__args__`. From Python 3.14 on it holds aliases of `typing`'s, too,
+    which have an `__or__` of their own."""
+    return functools.reduce(operator.or_, arguments)
+
+
+# Fields of objects of C classes that tell objects apart which hold other ones.
+_PARTS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+    functools.cached_property: ("func",),
+    type(functools.lru_cache(len)): ("__wrapped__",),
+}
+
+
+def parts_of(value: Any, cls: type) -> list[Any]:
+    """The objects that a descriptor, or a function with a cache, was made of. cls: its class."""
+    return [getattr(value, name, None) for name in _PARTS.get(cls, ())]
 
 
 _BUILTIN_CLASSES = [cls for cls in vars(builtins).values() if isinstance(cls, type)]
