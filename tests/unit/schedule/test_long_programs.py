@@ -74,9 +74,20 @@ def _kept_products(layers: int) -> Callable[..., Any]:
     return made
 
 
+def _scattered(layers: int) -> Callable[..., Any]:
+    """Rows added at places that are looked up, into copies of an input."""
+
+    def made(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        rows = torch.argsort(x[:, 0])
+        return [x.index_add(0, rows, w * n) for n in range(layers)]
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("kind", "passes"),
     [
+        (_scattered, [(plan, "scatter_in_place")]),
         (_outputs, [(plan, "fuse")]),
         (_kept_products, [(plan, "place"), (link, "write_program")]),
     ],

@@ -64,7 +64,7 @@ def scatter_in_place(
     program: LoopProgram, statements: Sequence[Statement], names: Names, target: Target
 ) -> Scattered:
     """The statements, as few copies as can be made for what is scattered."""
-    found = _Search(program, list(statements))
+    found = _Search(program, list(statements), _scatters_by_target(statements))
     for number in range(len(statements) - 1, -1, -1):
         found.try_copy(number)
         found.try_call(number)
@@ -90,10 +90,14 @@ def scatter_in_place(
 
 @dataclass(slots=True)
 class _Search:
-    """Copies are tried from the last to the first: one copy's source may be another's target."""
+    """Copies are tried from the last to the first: one copy's source may be another's target.
+
+    scatters: the numbers of the statements that scatter into a buffer, in order.
+    """
 
     program: LoopProgram
     statements: list[Statement]
+    scatters: dict[Buffer, list[int]]
     dropped: set[int] = field(default_factory=set)
     inputs: dict[Buffer, None] = field(default_factory=dict)
 
@@ -122,9 +126,8 @@ class _Search:
         source = _copied(copy)
         if source is None or not isinstance(copy, Definition):
             return
-        later = range(number + 1, len(self.statements))
-        scatters = [n for n in later if _scatters_into(self.statements[n], copy.target)]
-        if not scatters or any(source in _read(self.statements[n]) for n in later):
+        scatters = [n for n in self.scatters.get(copy.target, ()) if n > number]
+        if not scatters or any(source in _read(s) for s in self.statements[number + 1 :]):
             return
         if source in self.program.inputs:
             if not self._may_write(number, copy.target, source, scatters):
@@ -175,6 +178,8 @@ class _Search:
     def _rename(self, number: int, made: Buffer, source: Buffer) -> None:
         for n in range(number, len(self.statements)):
             self.statements[n] = _renamed(self.statements[n], made, source)
+        moved = self.scatters.pop(made, [])
+        self.scatters[source] = sorted([*self.scatters.get(source, ()), *moved])
 
         def view(v: BufferView) -> BufferView:
             return replace(v, buffer=source) if v.buffer is made else v
@@ -203,10 +208,12 @@ def _is_alike(one: Buffer, other: Buffer) -> bool:
     return first == second
 
 
-def _scatters_into(statement: Statement, target: Buffer) -> bool:
-    return (
-        is_scatter(statement) and isinstance(statement, Definition) and statement.target is target
-    )
+def _scatters_by_target(statements: Sequence[Statement]) -> dict[Buffer, list[int]]:
+    found: dict[Buffer, list[int]] = {}
+    for number, statement in enumerate(statements):
+        if isinstance(statement, Definition) and is_scatter(statement):
+            found.setdefault(statement.target, []).append(number)
+    return found
 
 
 def _is_all(view: BufferView, buffer: Buffer) -> bool:
