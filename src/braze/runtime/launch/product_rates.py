@@ -34,7 +34,7 @@ from braze.runtime.launch.build_cache import library_of
 from braze.runtime.launch.cpp_compiler import NoCompiler, Toolchain, find_for_kernels
 from braze.shapes.expr import constant_value
 
-_CLEARLY = 0.95  # of ATen's time
+_CLEARLY = 0.9  # of ATen's time: measurements of one machine differ by a few hundredths
 _ROWS, _COLUMNS, _DEPTH = 448, 1024, 1024  # at most, of what is timed
 _TILE = 56  # rows that are timed are whole tiles
 _LEAST_RUNS, _MOST_RUNS = 4, 12
