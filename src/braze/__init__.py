@@ -30,6 +30,7 @@ from braze.api import (
     substitute_in_graph,
     wrap_numpy,
 )
+from braze.compile_time import comptime
 from braze.installation import follow_torch, install
 from braze.options import Options, config, log_file_from_environment, logs_from_environment
 from braze.report.logs import set_logs, set_logs_of_environment
@@ -46,6 +47,7 @@ __all__ = [
     "compile",
     "compile_in_place",
     "compile_times",
+    "comptime",
     "config",
     "disable",
     "disallow_in_graph",

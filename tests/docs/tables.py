@@ -35,6 +35,7 @@ SHOWN_BY: Mapping[str, str] = {
     "config": "braze.options.Config",
     "Options": "braze.options.Options",
     "exc": "braze.exc",
+    "comptime": "braze.compile_time.Comptime",
 }
 
 

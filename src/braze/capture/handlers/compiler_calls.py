@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from braze.capture.calls.compile_time_calls import call_at_compile_time, is_compile_time_call
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.handlers.break_regions import enter_or_leave
 from braze.capture.state.guard_context import is_constant
@@ -38,6 +39,8 @@ def ask_compiler(
         enter_or_leave(interpreter, function, args)
         return None
     name = function.__name__
+    if is_compile_time_call(function):
+        return call_at_compile_time(interpreter, name, args, kwargs)
     caller = interpreter.frames[-1].globals.get("__name__", "")
     if name == "graph_break" and caller.startswith("torch."):
         return None

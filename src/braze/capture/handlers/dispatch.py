@@ -233,6 +233,8 @@ def _open_instance(
         ):
             interpreter.known_calls.instances[cls] = method
         return method, (function, *args)
+    if type(method) is staticmethod and type(method.__func__) is types.FunctionType:
+        return method.__func__, args
     if issubclass(type(method), (staticmethod, classmethod)):
         raise BreakRequested("unseen-callable", f"{type(function).__qualname__}.__call__")
     if type(method) is types.WrapperDescriptorType:

@@ -306,6 +306,10 @@ class GuardContext:
         if not made and (cls, abstract) not in self._abstract:
             self._abstract[cls, abstract] = issubclass(cls, abstract)
 
+    def guards_so_far(self) -> tuple[Guard, ...]:
+        """The guards that single reads needed until now, for who looks on."""
+        return tuple(self._guards)
+
     def all_guards(self) -> tuple[Guard, ...]:
         """Every guard, the gathered ones last."""
         gathered = [
