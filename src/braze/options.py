@@ -126,6 +126,16 @@ class Options:
         "a fault of Braze or of a backend: one warning, and the call runs eagerly",
         environment="BRAZE_SUPPRESS_ERRORS",
     )
+    check: float = _setting(
+        0.0,
+        "of a graph's calls, the share that is compared with eager on copies of its inputs (0.01: "
+        "one in a hundred); a difference is warned of, with a script that shows it, and the graph "
+        "runs eagerly from there",
+        float,
+        int,
+        least=0,
+        most=1,
+    )
     verbose: bool = _setting(
         False, "errors show Braze's own frames, too", environment="BRAZE_VERBOSE"
     )

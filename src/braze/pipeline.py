@@ -49,8 +49,9 @@ from braze.errors import (
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
-from braze.interop.fx_graph import to_fx
+from braze.interop.fx_graph import NotExpressible, to_fx
 from braze.interop.fx_text import print_module, print_sizes
+from braze.interop.repro import write_repro
 from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.captured.compile_request import (
     CompileAnswer,
@@ -97,6 +98,7 @@ from braze.runtime.autograd.saved_tensor_hooks import with_hooks_checked
 from braze.runtime.dispatch.leaf_preparation import with_leaves_ready
 from braze.runtime.dispatch.random_inputs import with_draws
 from braze.runtime.dispatch.runtime_checks import with_checks
+from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, leaves_memory
 from braze.runtime.guards.compile import compile_entry_check
 from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
@@ -509,9 +511,11 @@ class FrameCompiler:
     def _consumed(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         """A graph that nobody else holds goes when it is lowered. Raises _Faulted."""
         given, first = [graph], graph.nodes[0].origin if graph.nodes else None
+        kept = graph if self.options.check else None
         del graph
         try:
-            return compile_graph(given.pop(), self.options, recorder, role)
+            made = compile_graph(given.pop(), self.options, recorder, role)
+            return made if kept is None else self._checked(made, kept, recorder, role)
         except CannotBuild as lack:  # of the machine, no fault of ours
             if not self.options.suppress_errors:
                 raise
@@ -523,6 +527,33 @@ class FrameCompiler:
             if not self.options.suppress_errors or self.options.fullgraph:
                 raise failure from error
             raise _Faulted(failure) from error
+
+    def _checked(
+        self, made: GraphCallable, graph: Graph, recorder: CompileRecorder, role: Role
+    ) -> GraphCallable:
+        """With some calls compared with eager."""
+        if any(leaves_memory(node.op) for node in graph.nodes):
+            recorder.emit("perf_hints", "calls are not checked: results hold what memory held")
+            return made
+        function, place = recorder.function, recorder.origin
+
+        def report(difference: Difference) -> None:
+            reason = (
+                f"{place}: {difference.place} of a graph of {function} differs from eager's by "
+                f"{difference.largest:.1e} of the largest value"
+            )
+            try:
+                said = f"This script shows it: {write_repro(graph, difference.inputs, reason)}"
+            except (NotExpressible, OSError) as problem:
+                said = f"No script that shows it could be written: {problem}"
+            self.journal.note_fallback(f"a graph runs by eager kernels: {reason}")
+            warnings.warn(
+                f"{reason}. It runs eagerly from here. {said}", BrazeWarning, stacklevel=3
+            )
+
+        eager = compile_graph_runner(graph, role.takes_inputs)
+        every = max(round(1 / self.options.check), 1)
+        return ShadowCheck(made, eager, every, drawing_devices(graph), report)
 
     def _foreign(
         self, captured: CapturedFrame, request: CompileRequest, recorder: CompileRecorder
