@@ -697,11 +697,22 @@ def capture_whole(
 def _log_code(captured: CapturedFrame, recorder: CompileRecorder) -> None:
     """Log the torch-level graph, where it is asked for."""
     if captured.graph.nodes and (enabled("graph_code") or enabled("graph_sizes")):
-        module = to_fx(captured)
+        try:
+            module = to_fx(captured)
+        except NotExpressible as problem:
+            said = f"no Python code says this graph: {problem}\n{print_graph(captured.graph)}"
+            recorder.emit("graph_code", said)
+            return
         recorder.emit("graph_code", lambda: print_module(module))
         recorder.emit("graph_sizes", lambda: print_sizes(module))
 
 
 def _code_of(captured: CapturedFrame) -> str:
-    """What was captured, as Python code; "" where no operator was."""
-    return print_module(to_fx(captured)) if captured.graph.nodes else ""
+    """What was captured, as Python code, or as the graph's own text where no code says it; ""
+    where no operator was."""
+    if not captured.graph.nodes:
+        return ""
+    try:
+        return print_module(to_fx(captured))
+    except NotExpressible:
+        return print_graph(captured.graph)

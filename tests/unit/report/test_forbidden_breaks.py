@@ -134,6 +134,23 @@ def test_symbolic_sizes_are_shown_by_name() -> None:
     assert '"f32[s0, s1][s1, 1]cpu"' in error.graph and "Hint: The program asks" in str(error)
 
 
+def test_a_graph_that_no_python_code_says_is_shown_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        z = torch.view_as_complex(x.reshape(-1, 2))
+        print(z.dtype)
+        return z
+
+    error = _error(f, torch.ones(4, 4), dynamic=True)
+    assert "aten.view_as_complex.default" in error.graph and error.code == "input-output"
+    braze.set_logs("graph_code")
+    braze.compile(f, dynamic=True)(torch.ones(4, 4))
+    braze.set_logs()
+    # For the log the torch-level calls are kept, which say it.
+    assert "= torch.view_as_complex(reshape)" in capsys.readouterr().err
+
+
 def test_explain_gives_the_user_stack() -> None:
     (note,) = braze.explain(_outer)(torch.ones(3)).break_reasons
     names = [(frame.name, frame.line) for frame in note.user_stack]
