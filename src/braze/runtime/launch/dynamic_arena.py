@@ -95,8 +95,8 @@ class SizedArena:
         self.numbers = None
         self.views = []  # what holds the memory that may go
         offsets, size = plan.offsets(numbers)
-        held = self._memory.numel()
-        if not size <= held <= max(size, ALIGNMENT) * _MOST_UNUSED:
+        held = self._memory.numel()  # zero only before the first call
+        if not held or not size <= held <= max(size, ALIGNMENT) * _MOST_UNUSED:
             self._allocate(size)
         start = self._memory.data_ptr()
         for place, offset in zip(plan.places, offsets):

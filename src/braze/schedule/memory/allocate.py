@@ -101,7 +101,7 @@ def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placem
     placed, total = _fit([life for life in lives if life.about <= target.planned_bytes])
     if target.shares_memory and _costs_more(total, lives, _others(steps, lives, given, visible)):
         placed, total = _fit([life for life in lives if life.about <= _SMALL])
-    is_sized = any(constant_value(life.size) is None for life, _ in placed)
+    is_sized = any(_has_symbols(life.buffer) for life, _ in placed)
     slots = {} if is_sized else {life.buffer: Slot(at, life.about) for life, at in placed}
     sized = _ordered(placed) if is_sized else {}
     inside = slots.keys() | sized.keys() | given
@@ -124,6 +124,12 @@ def size_of(buffer: Buffer) -> Size:
     for size, stride in zip(buffer.shape, buffer.stride):
         total = total + (size - 1) * stride
     return simplified(total * buffer.dtype.itemsize)
+
+
+def _has_symbols(buffer: Buffer) -> bool:
+    """Whether sizes or strides depend on symbols. Bytes do not say it: an empty buffer of shape
+    [0, s1] has none, whatever s1 is, and views of it still have that shape."""
+    return any(constant_value(n) is None for n in (*buffer.shape, *buffer.stride))
 
 
 def written(step: Step) -> tuple[Buffer, ...]:
