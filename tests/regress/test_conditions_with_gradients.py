@@ -207,7 +207,49 @@ def test_other_kinds_of_results_are_refused(other: Branch, fullgraph: bool) -> N
         braze.compile(conditional, fullgraph=fullgraph)(x, flag)
 
 
-def test_writes_in_a_branch_break() -> None:
-    conditional, _ = both(lambda x: x.add_(1), lambda x: x - 1)
+KEPT: list[int] = []
+OUTSIDE = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        lambda x: x.add_(1),
+        lambda x: (x.add_(1), x * 2)[1],
+        lambda x: OUTSIDE.mul_(1) + x,
+        lambda x: (KEPT.append(1), x + 1)[1],
+        lambda x: x,
+        lambda x: x.view(-1),
+        lambda x: x.detach(),
+        lambda x: x.contiguous(),
+        lambda x: OUTSIDE,
+    ],
+)
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_writes_and_aliases_are_refused(branch: Branch, is_taken: bool) -> None:
+    """By PyTorch's own exception, whichever branch is taken; and nothing is written."""
+    conditional, _ = both(branch, lambda x: x - 1)
+    x, flag = torch.ones(3), torch.tensor(is_taken)
+    with pytest.raises(RuntimeError) as refused:
+        braze.compile(conditional)(x, flag)
+    assert type(refused.value).__name__ == "UncapturedHigherOrderOpError"
+    assert torch.equal(x, torch.ones(3)) and not KEPT
+
+
+def test_results_of_one_memory_are_refused() -> None:
+    def twice(x: torch.Tensor) -> Any:
+        made = x + 1
+        return made, made[:]
+
+    conditional, _ = both(twice, lambda x: (x - 1, x - 2))
+    with pytest.raises(RuntimeError, match="aliasing"):
+        braze.compile(conditional, fullgraph=True)(torch.ones(3), torch.tensor(True))
+
+
+def test_writes_to_new_tensors_break() -> None:
+    conditional, _ = both(lambda x: (x * 2).add_(1), lambda x: x - 1)
     with pytest.raises(GraphBreakError, match="a branch writes"):
         braze.compile(conditional, fullgraph=True)(torch.ones(3), torch.tensor(True))
+    assert torch.equal(
+        braze.compile(conditional)(torch.ones(3), torch.tensor(True)), torch.full((3,), 3.0)
+    )

@@ -262,7 +262,7 @@ CATALOGUE: dict[str, BreakReason] = {
         "Unsupported torch.cond",
         "torch.cond cannot be one graph here: {detail}",
         "let both branches only compute results of the same shapes and dtypes",
-        example=("def f(x, w):\n    return torch.cond(x.sum() > 0, lambda: x @ w, lambda: x)"),
+        example=("def f(x, w):\n    return torch.cond(x.sum() > 0, lambda: x @ w, lambda: x + 1)"),
     ),
     "backward-hook": BreakReason(
         "Hook on a module's backward",

@@ -489,8 +489,7 @@ def call_seen(
 ) -> Any:
     """Call C code on values that it may have; what it calls in the program is interpreted, or
     breaks."""
-    if any(type(arg) in TENSORS for arg in args):
-        return interpreter.side_effects.original(unnoted_call(interpreter, function, args, kwargs))
+    has_tensors = any(type(arg) in TENSORS for arg in args)
     classes: set[type] = set()
     if function in _ONLY_STORES:
         values = args[1:-1]
@@ -512,7 +511,11 @@ def call_seen(
     else:
         asked = bool(classes) or any(type(value) in _FUNCTIONS for value in values)
     if not asked:
-        return interpreter.side_effects.original(interpreter.native(function, *args, **kwargs))
+        if has_tensors:
+            result = unnoted_call(interpreter, function, args, kwargs)
+        else:
+            result = interpreter.native(function, *args, **kwargs)
+        return interpreter.side_effects.original(result)
     if guard_context.opaque and not only_keeps(function):
         check_opaque(interpreter, function, args, kwargs)
     if guard_context.class_dicts:
@@ -525,7 +528,10 @@ def call_seen(
     reentrant_calls: list[ReentrantCall] = []
     try:
         redirect(interpreter, functions, reentrant_calls)
-        result = interpreter.native(partial(_with_tripwire, function, args, kwargs))
+        if has_tensors:
+            result = unnoted_call(interpreter, function, args, kwargs, _with_tripwire)
+        else:
+            result = interpreter.native(partial(_with_tripwire, function, args, kwargs))
     finally:
         try:
             restore(reentrant_calls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -251,9 +251,14 @@ def _writes_to(fake: Any) -> int:
 
 
 def unnoted_call(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    guard: Callable[..., Any] | None = None,
 ) -> Any:
-    """Call C code that is not torch's on values among which are fake tensors."""
+    """Call C code that is not torch's on values among which are fake tensors. guard: what runs it,
+    given the function, its arguments and its keywords."""
     check_foreign(function, args)
     if not only_keeps(function):
         if interpreter.guard_context.opaque:
@@ -262,6 +267,8 @@ def unnoted_call(
     if interpreter.shows_text:
         traced(settle_read, (function, args, kwargs), {})
     interpreter.tracer.origin = interpreter.origin(call_name(function))
+    if guard is not None:
+        return traced(guard, (function, args, kwargs), {})
     return traced(function, args, kwargs)
 
 

@@ -35,7 +35,7 @@ from braze.capture.objects.iteration import (
     counted_iterable,
     is_uniterable,
     iterator_of,
-    members_of,
+    keyed_iterable,
     native_iterable,
     next_of,
 )
@@ -433,9 +433,8 @@ def _from_iterable(cls: type) -> Any:
             return value
         if cls is list or cls is tuple:
             return interpreter.native(cls, counted_iterable(interpreter, value))
-        items = members_of(interpreter, value)
-        interpreter.guard_context.guard_identities(items)
-        return call_seen(interpreter, cls, (items,), {})
+        members = keyed_iterable(interpreter, value)
+        return call_seen(interpreter, cls, (members,), {})
 
     return make
 
@@ -448,16 +447,16 @@ for _cls in (list, tuple, set, frozenset):
 def make_dict(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     made: dict[Any, Any] = {}
     if args:
-        update_mapping(interpreter, made, args[0])
-    made.update(kwargs)
+        call_seen(interpreter, dict.update, (made, mapping_source(interpreter, args[0])), {})
+    if kwargs:
+        call_seen(interpreter, dict.update, (made, kwargs), {})
     return made
 
 
-def update_mapping(interpreter: Interpreter, target: Any, value: Any) -> None:
-    """`dict.update(target, value)` with a mapping or pairs."""
+def mapping_source(interpreter: Interpreter, value: Any) -> dict[Any, Any] | list[tuple[Any, ...]]:
+    """What `dict.update` may read natively in the place of a mapping or of pairs."""
     if interpreter.guard_context.lookup(type(value), "keys") is not ABSENT:
-        dict.update(target, mapping_contents(interpreter, value))
-        return
+        return mapping_contents(interpreter, value)
     pairs = interpreter.native(list, native_iterable(interpreter, value))
     for index, pair in enumerate(pairs):
         if is_uniterable(interpreter, pair):
@@ -465,7 +464,7 @@ def update_mapping(interpreter: Interpreter, target: Any, value: Any) -> None:
             raise ProgramRaised(TypeError(message))
     entries = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
     interpreter.guard_context.guard_identities(entry[0] for entry in entries if entry)
-    call_seen(interpreter, dict.update, (target, entries), {})
+    return entries
 
 
 def _reverse(interpreter: Interpreter, value: Any) -> Any:

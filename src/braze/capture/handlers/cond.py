@@ -6,8 +6,8 @@ That is the same as running one of them where the branches only compute: no writ
 numbers. Gradients of the branch that is not taken may be infinite, and zero times infinity is no
 number: so each tensor that a branch reads from outside passes through a gate, which gives it a
 gradient of zeros there, whatever comes back. Costly branches are selected in the graph only where
-no break is allowed. Branches that give other kinds of results than each other are refused, as
-PyTorch does.
+no break is allowed. Refused are, as by PyTorch: branches that give other kinds of results than each
+other, that write to what existed before, or whose results share memory with it or each other.
 """
 
 from __future__ import annotations
@@ -103,10 +103,14 @@ class _Gate:
             return value
         known = self._passed.get(id(value))
         if known is None:
-            known = self._passed[id(value)] = value, self._made(value)
+            known = self._passed[id(value)] = value, self._gated(value)
         return known[1]
 
-    def _made(self, value: Any) -> Any:
+    def made(self, base: Any) -> bool:
+        """Whether memory is of a tensor that the branch made, by the value that it holds."""
+        return bool(base.value.index >= self._first)
+
+    def _gated(self, value: Any) -> Any:
         interpreter, recorder = self._interpreter, self._interpreter.tracer.recorder
         entered, interpreter.gate = interpreter.gate, None
         begun = len(recorder.calls)
@@ -174,9 +178,16 @@ def _pure_result(
     calls, writes = recorder.progress
     state = side_effects.extent()
     effects = _effects(interpreter)
-    result = gate(interpreter.call(branch, *operands))
-    if recorder.progress[1] != writes or side_effects.extent() != state:
-        raise BreakRequested("condition", "a branch writes to what existed before")
+    versions = _versions(interpreter, operands)
+    given = interpreter.call(branch, *operands)
+    after = _versions(interpreter, operands)  # of inputs, too, that the branch reads first
+    is_written = any(version != versions.get(base, 0) for base, version in after.items())
+    if side_effects.extent() != state or is_written:
+        raise _refused("a branch writes to what existed before")
+    if recorder.progress[1] != writes:
+        raise BreakRequested("condition", "a branch writes to a tensor")
+    _check_memory(gate, given, set())
+    result = gate(given)
     if _effects(interpreter) != effects:
         raise BreakRequested("condition", "a branch logs, raises or draws numbers of Python's")
     ops = [call[0] for call in recorder.calls[calls:]]
@@ -189,6 +200,31 @@ def _pure_result(
     if costly and not (options is not None and options.fullgraph):
         raise BreakRequested("condition", f"a branch is costly ({costly[0]}): one is left out")
     return result
+
+
+def _versions(interpreter: Interpreter, operands: Sequence[Any]) -> dict[int, int]:
+    """How often the memory of each operand and of each input was written to."""
+    values = [*operands, *interpreter.guard_context.fakes.values()]
+    bases = [_base(value) for value in values if type(value) in TENSORS]
+    return {id(base): base.version for base in bases}
+
+
+def _base(tensor: Any) -> Any:
+    return tensor.place.base or tensor.place
+
+
+def _check_memory(gate: _Gate, value: Any, seen: set[int]) -> None:
+    """Refuse results that share memory with what existed before the branch, or with each other.
+    seen: the bases of results that were checked."""
+    if type(value) in (tuple, list, dict):
+        for item in value.values() if type(value) is dict else value:
+            _check_memory(gate, item, seen)
+    if type(value) not in TENSORS:
+        return
+    base = _base(value)
+    if base.input_index >= 0 or not gate.made(base) or id(base) in seen:
+        raise _refused("a result of a branch shares memory with an operand or with another result")
+    seen.add(id(base))
 
 
 def _effects(interpreter: Interpreter) -> tuple[int, ...]:

@@ -7,14 +7,14 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from braze.capture.calls.c_functions import call_with_key, is_plain_key
+from braze.capture.calls.c_functions import call_seen, call_with_key, is_plain_key
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
-from braze.capture.handlers.builtins import update_mapping
+from braze.capture.handlers.builtins import mapping_source
 from braze.capture.objects.items import delete_entry, get_item, store_item, write_entry
 from braze.capture.objects.iteration import native_iterable
 from braze.capture.objects.operators import contains, dict_has_key
-from braze.capture.state.hidden_members import asks_members, finds_in_c
+from braze.capture.state.hidden_members import asks_members, finds_in_c, is_key
 from braze.capture.state.side_effects import check_order
 from braze.ir.captured.guard import ABSENT
 
@@ -88,7 +88,7 @@ def _set_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> No
     if id(owner) in interpreter.guard_context.known:
         write_entry(interpreter, owner, key, value)
     else:
-        interpreter.native(dict.__setitem__, owner, key, value)
+        call_with_key(interpreter, dict.__setitem__, owner, key, value)
 
 
 @answers(dict.__delitem__)
@@ -123,15 +123,25 @@ def dict_contains(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
 def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, *sources = args
     check_order(owner)
-    added: dict[Any, Any] = {}
-    if sources:
-        update_mapping(interpreter, added, sources[0])
-    added.update(kwargs)
+    added = [mapping_source(interpreter, source) for source in sources[:1]]
+    if kwargs:
+        added.append(kwargs)
+    target = owner
     if id(owner) in interpreter.guard_context.known:
-        for key, value in added.items():
-            write_entry(interpreter, owner, key, value)
-    else:
-        interpreter.native(dict.update, owner, added)
+        if not asks_members(owner) and all(map(_has_plain_keys, added)):
+            for key, value in [pair for each in added for pair in dict(each).items()]:
+                write_entry(interpreter, owner, key, value)
+            return
+        target = interpreter.side_effects.changed(owner)
+    for each in added:
+        call_seen(interpreter, dict.update, (target, each), {})
+
+
+def _has_plain_keys(source: dict[Any, Any] | list[tuple[Any, ...]]) -> bool:
+    """Whether what a dict is updated from has keys that C code compares."""
+    if isinstance(source, dict):
+        return all(map(is_key, dict.__iter__(source)))
+    return all(len(pair) == 2 and is_key(pair[0]) for pair in source)
 
 
 @answers(collections.OrderedDict.update)

@@ -78,14 +78,18 @@ def _default_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     """An item of a defaultdict, which its factory makes, and keeps, where there is none."""
     contents = interpreter.side_effects.contents(owner)
     factory = contents.default_factory
-    if factory is None or call_with_key(interpreter, dict.__contains__, contents, key):
-        return _native_item(interpreter, contents, key)
+    found = call_with_key(interpreter, dict.get, contents, key, ABSENT)
+    if found is not ABSENT:
+        return found
+    if factory is None:
+        raise ProgramRaised(KeyError(key))
     value = interpreter.call(factory)
     setter = interpreter.guard_context.lookup(type(owner), "__setitem__")
     if type(setter) is types.FunctionType and ASSIGNS_DEFAULTS:
         interpreter.call(setter, owner, key, value)
     else:
-        dict.__setitem__(interpreter.side_effects.changed(owner), key, value)
+        target = interpreter.side_effects.changed(owner)
+        call_with_key(interpreter, dict.__setitem__, target, key, value)
     return value
 
 

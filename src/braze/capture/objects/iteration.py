@@ -14,7 +14,7 @@ from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.generators import InlinedGenerator
 from braze.capture.objects.mapping_proxies import entries_of
 from braze.capture.state.guard_context import CONSTANTS, TENSORS
-from braze.capture.state.side_effects import EXACT, SETS
+from braze.capture.state.side_effects import EXACT, SETS, check_lookups
 from braze.capture.state.string_escape import handed_over
 from braze.compat.python.stdlib import no_iterator
 from braze.ir.captured.guard import ABSENT
@@ -97,6 +97,7 @@ def iterator_of(interpreter: Interpreter, value: Any) -> Any:
         return value
     guard_context = interpreter.guard_context
     if cls in EXACT:
+        check_lookups(value)
         return _iterate_container(interpreter, value, interpreter.side_effects.contents(value))
     if cls in DICT_VIEWS:
         if id(value) in guard_context.known:
@@ -231,18 +232,26 @@ def set_members(value: Any) -> list[Any]:
     return [*base.__iter__(value)]
 
 
-def members_of(interpreter: Interpreter, value: Any) -> list[Any]:
-    """What a set's C code adds of an iterable: of another set it reads the memory."""
+def keyed_iterable(interpreter: Interpreter, value: Any) -> Any:
+    """What a set's C code takes members from. Of sets and dicts it reads the memory, with the
+    hashes that are kept there: from a list of the same members it would ask each for its hash."""
     if issubclass(type(value), SETS):
-        return set_members(interpreter.side_effects.contents(value))
-    found: list[Any] = interpreter.native(list, native_iterable(interpreter, value))
-    return found
+        contents = interpreter.side_effects.contents(value)
+        interpreter.guard_context.guard_identities(set_members(contents))
+        return contents
+    if type(value) is not dict:
+        value = interpreter.native(list, native_iterable(interpreter, value))
+    else:
+        value = interpreter.side_effects.contents(value)
+    interpreter.guard_context.guard_identities(value)
+    return value
 
 
 def native_iterable(interpreter: Interpreter, value: Any) -> Any:
     """Something that native code may iterate, with the same items."""
     cls = type(value)
     if cls in EXACT:
+        check_lookups(value)
         return interpreter.side_effects.contents(value)
     if cls in CONSTANTS or cls is InlinedGenerator:
         return value

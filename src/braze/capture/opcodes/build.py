@@ -12,7 +12,7 @@ from braze.capture.objects.items import store_item
 from braze.capture.objects.iteration import (
     counted_iterable,
     is_uniterable,
-    members_of,
+    keyed_iterable,
     native_iterable,
 )
 from braze.capture.state.side_effects import EXACT, ordered_items
@@ -74,9 +74,8 @@ def list_extend(interpreter: Interpreter, frame: Frame, instruction: Instruction
 
 @opcode("SET_UPDATE")
 def set_update(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
-    items = members_of(interpreter, frame.stack.pop())
-    interpreter.guard_context.guard_identities(items)
-    call_seen(interpreter, set.update, (_grown(interpreter, frame, instruction), items), {})
+    members = keyed_iterable(interpreter, frame.stack.pop())
+    call_seen(interpreter, set.update, (_grown(interpreter, frame, instruction), members), {})
 
 
 @opcode("LIST_TO_TUPLE")
@@ -87,9 +86,8 @@ def list_to_tuple(interpreter: Interpreter, frame: Frame, instruction: Instructi
 @opcode("DICT_UPDATE")
 def dict_update(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    interpreter.native(
-        _grown(interpreter, frame, instruction).update, mapping_contents(interpreter, value)
-    )
+    contents = mapping_contents(interpreter, value)
+    call_seen(interpreter, dict.update, (_grown(interpreter, frame, instruction), contents), {})
 
 
 @opcode("DICT_MERGE")
@@ -129,7 +127,10 @@ def mapping_contents(interpreter: Interpreter, value: Any) -> dict[Any, Any]:
     """The entries of a mapping, as a dict that may be read natively."""
     iterates_plainly = interpreter.guard_context.lookup(type(value), "__iter__") is dict.__iter__
     if type(value) in EXACT or (issubclass(type(value), dict) and iterates_plainly):
-        return dict(ordered_items(interpreter.side_effects.contents(value)))
+        contents = interpreter.side_effects.contents(value)
+        ordered_items(contents)  # breaks where no order can be read
+        entries: dict[Any, Any] = contents  # no copy: that would ask the keys
+        return entries
     guard_context = interpreter.guard_context
     if guard_context.lookup(type(value), "keys") is ABSENT:
         message = f"{type(value).__name__!r} object is not a mapping"

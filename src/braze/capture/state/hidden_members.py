@@ -12,11 +12,19 @@ from typing import Any
 
 import torch
 
-from braze.capture.state.guard_context import raw_lookup
-from braze.capture.state.side_effects import is_key
+from braze.capture.state.guard_context import is_constant, is_identity, raw_lookup
+from braze.capture.state.special_methods import runs_python
 
 # The commonest kinds of keys, which C code compares.
 _PLAIN = frozenset({str, int, float, bool, bytes, complex, types.NoneType})
+
+
+def is_key(value: Any) -> bool:
+    """Whether an entry of a dict is found again by this key, without Python code: a constant, a
+    function, a class, or a tuple of such."""
+    if is_constant(value) or (is_identity(value) and not runs_python(type(value))):
+        return True
+    return type(value) is tuple and all(map(is_key, value))
 
 
 def asks_members(space: dict[Any, Any]) -> bool:

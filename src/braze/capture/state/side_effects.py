@@ -17,7 +17,8 @@ import torch
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import CONSTANTS, GuardContext, is_constant, is_identity
-from braze.capture.state.special_methods import check_given_up, runs_python
+from braze.capture.state.hidden_members import asks_members, is_key
+from braze.capture.state.special_methods import check_given_up
 from braze.frozen import frozen
 from braze.ir.captured.guard import ABSENT, GuardKind, base_length
 from braze.ir.captured.source import (
@@ -50,6 +51,7 @@ def ordered_items(value: Any) -> Any:
     where that was passed over."""
     if not issubclass(type(value), collections.OrderedDict):
         return dict.items(value)
+    check_lookups(value)
     try:
         items = list(collections.OrderedDict.items(value))
     except KeyError:
@@ -57,6 +59,13 @@ def ordered_items(value: Any) -> Any:
     if len(items) != dict.__len__(value):
         raise BreakRequested("unsupported-container", "an OrderedDict that was changed as a dict")
     return items
+
+
+def check_lookups(value: Any) -> None:
+    """Break before an OrderedDict is iterated whose keys the program's code hashes: its iterators
+    look each key up."""
+    if type(value) is collections.OrderedDict and asks_members(value):
+        raise BreakRequested("unsupported-container", "an OrderedDict whose keys answer by Python")
 
 
 def check_order(owner: Any) -> None:
@@ -153,14 +162,6 @@ class Unsettled:
         if key in self.space:
             raise self.problem()
         return ABSENT
-
-
-def is_key(value: Any) -> bool:
-    """Whether an entry of a dict is found again by this key, without Python code: a constant, a
-    function, a class, or a tuple of such."""
-    if is_constant(value) or (is_identity(value) and not runs_python(type(value))):
-        return True
-    return type(value) is tuple and all(map(is_key, value))
 
 
 @final
