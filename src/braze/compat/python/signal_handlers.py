@@ -11,7 +11,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from types import FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, TypeAlias
 
 from braze.errors import Interrupted
@@ -43,6 +43,27 @@ def unwrap_handlers(wrapped: Mapping[int, tuple[Handler, Handler]]) -> None:
     for number, (handler, inside) in wrapped.items():
         if signal.getsignal(number) is inside:
             signal.signal(number, handler)
+
+
+def is_raised_by_handler(error: BaseException) -> bool:
+    """Whether a handler of a signal that the program set was among the frames that raised."""
+    codes = {_code_of(signal.getsignal(number)) for number in _SIGNALS} - {None}
+    place = error.__traceback__
+    while place is not None and codes:
+        if place.tb_frame.f_code in codes:
+            return True
+        place = place.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while isinstance(handler, functools.partial):
+        handler = handler.args[0] if handler.func is _handle else handler.func
+    if isinstance(handler, MethodType):
+        handler = handler.__func__
+    if not isinstance(handler, FunctionType):
+        handler = getattr(type(handler), "__call__", None)  # noqa: B004
+    return handler.__code__ if isinstance(handler, FunctionType) else None
 
 
 def _handle(handler: Handler, number: int, frame: FrameType | None) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, final
 import torch
 
 from braze.compat.python.other_compilers import interpreted_as
+from braze.compat.python.signal_handlers import is_raised_by_handler
 from braze.compat.torch.tracers import active_tracer
 from braze.errors import HOW_TO_REPORT, OperatorRaises, RecomputedOtherwise
 from braze.ir.captured.compile_request import (
@@ -35,6 +36,7 @@ from braze.runtime.dispatch.cache_entries import CacheEntry, Found, FrameCache, 
 from braze.runtime.dispatch.eager_fallback import Tally, leave_to_eager, shown_error
 from braze.runtime.dispatch.fast_path import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.dispatch.runtime_checks import CheckFailed
+from braze.runtime.dispatch.signalled_calls import raise_within
 from braze.runtime.dispatch.stance import DEFAULT, Stance, without_compile
 from braze.runtime.dispatch.tracebacks import without_driver_frames
 from braze.runtime.guards.compile import explain_failure
@@ -281,12 +283,16 @@ class Dispatcher:
     ) -> Any:
         """The result of `function(*args, **kwargs)` by an entry whose guards hold."""
         found: Found | LeftToEager | None = None
+        signalled: Exception | None = None
         try:
             results = entry.run_graph(inputs)
         except RecomputedOtherwise as otherwise:
             found = self.found_in_forward(entry, values, otherwise)
         except Exception as fault:
-            why = self.left_by_fault(fault, function.__code__, is_rest=False)
+            if is_raised_by_handler(fault):
+                signalled = fault
+            else:
+                why = self.left_by_fault(fault, function.__code__, is_rest=False)
         else:
             if entry.returns:
                 return entry.replay(values, results)
@@ -295,6 +301,8 @@ class Dispatcher:
             inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
             return run_frames(self, frames, entry)
+        if signalled is not None:
+            return raise_within(signalled, function, args, kwargs)
         if type(found) is tuple:
             return self.run(*found, values, function, args, kwargs)
         if isinstance(found, LeftToEager):
@@ -430,6 +438,8 @@ class CompiledCallable:
         assert undone.fault is not None
         if type(undone.fault) is RecomputedOtherwise:
             return self._find_and_run(args, kwargs)
+        if is_raised_by_handler(undone.fault):
+            return raise_within(undone.fault, self._function, args, kwargs)
         why = self._dispatcher.left_by_fault(undone.fault, self._code, is_rest=False)
         return leave_to_eager(self._dispatcher.tally, why, self._function, args, kwargs)
 
@@ -460,7 +470,15 @@ class CompiledCallable:
         values.locals, values.stack, values.globals = bound, (), function.__globals__
         if self._entrance is None:
             self._entrance = make_entrance(function, self._cache, self._calls.cell)
-        found = self._cache.find(values) or dispatcher.find(self._cache, values, function)
+        signalled: Exception | None = None
+        try:
+            found = self._cache.find(values) or dispatcher.find(self._cache, values, function)
+        except Exception as error:
+            if not is_raised_by_handler(error):
+                raise
+            signalled = error
+        if signalled is not None:
+            return raise_within(signalled, function, args, kwargs)
         if isinstance(found, LeftToEager):
             return leave_to_eager(dispatcher.tally, found, function, args, kwargs)
         return dispatcher.run(*found, values, function, args, kwargs)

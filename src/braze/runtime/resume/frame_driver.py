@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, TypeAlias, final
 from braze.compat.python.bytecode import decode
 from braze.compat.python.opcode_semantics import take
 from braze.compat.python.opcodes import OPCODES
+from braze.compat.python.signal_handlers import is_raised_by_handler
 from braze.errors import InternalError, RecomputedOtherwise
 from braze.ir.captured.compile_request import FrameValues, PartlyRun
 from braze.ir.captured.frame import NULL, Break, GraphBreak
@@ -290,7 +291,10 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     except PartlyRun as partly:
         raised = partly.cause
     except Exception as fault:
-        why = host.left_by_fault(fault, frame.code, is_rest=True)
+        if is_raised_by_handler(fault):
+            raised = without_driver_frames(fault)
+        else:
+            why = host.left_by_fault(fault, frame.code, is_rest=True)
     if results is None:  # outside of the except clauses, so that what is raised has no context
         try:
             return _Native(raised, why)

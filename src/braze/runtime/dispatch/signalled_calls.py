@@ -1,0 +1,40 @@
+"""Exceptions that a handler of a signal raised while a whole frame was compiled or its graph ran.
+
+The graph stands for the frame's lines, so the exception is due at one of them: the frame runs by
+its own code, which raises it at the first line of a `try` or a `with`. A signal comes at any time,
+so that eager might have had it there as well, and the program's handlers run.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import types
+from typing import Any
+
+
+def raise_within(
+    error: Exception, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What `function(*args, **kwargs)` returns where it handles `error`, which a handler of a
+    signal raised. Raises `error` at once where no line of the function is in a `try` or a `with`,
+    or where a debugger traces the thread."""
+    code = function.__code__
+    regions = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    if not regions or sys.gettrace() is not None:
+        raise error
+
+    def enter(frame: types.FrameType, event: str, argument: Any) -> Any:
+        return at_line if frame.f_code is code else None
+
+    def at_line(frame: types.FrameType, event: str, argument: Any) -> Any:
+        if event == "line" and any(r.start <= frame.f_lasti < r.end for r in regions):
+            sys.settrace(None)
+            raise error
+        return at_line
+
+    try:
+        sys.settrace(enter)
+        return function(*args, **kwargs)
+    finally:
+        sys.settrace(None)
