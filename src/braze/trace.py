@@ -82,6 +82,8 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
         "run-only": "braze.run compiles nothing for new kinds of input",
         "stance": "braze.set_stance has calls run eagerly",
         "wrong-arguments": "the arguments do not fit the function's parameters",
+        "signal": "a handler of a signal raised while the call was compiled or its graph ran: what "
+        "the program does with that",
         "handled-exception": "an exception came out of a call behind a break: what handles it",
     }
 )

@@ -72,3 +72,21 @@ def test_what_does_not_fit_is_refused(name: str, shape: tuple[int, ...]) -> None
     with pytest.raises(expected.type) as actual:
         braze.compile(MISFITS[name])(x)
     assert str(actual.value).startswith(str(expected.value))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_gradient_of_scatter_add_by_differences(dtype: torch.dtype) -> None:
+    """PyTorch's own kernel of the backward reads other rows where the index is expanded and has 32
+    bits, so that differences of eager's sums are the judge; the function is linear."""
+
+    def f(source: Tensor, index: Tensor) -> Tensor:
+        made = torch.zeros(4, 3, dtype=source.dtype).scatter_add(0, index, source)
+        return (made * torch.arange(12.0, dtype=source.dtype).reshape(4, 3)).sum()
+
+    index = torch.tensor([2, 0, 1], dtype=dtype)[:, None].expand(3, 3)
+    source = torch.ones(3, 3, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(braze.compile(f, fullgraph=True)(source, index), source)
+    with torch.no_grad():
+        steps = torch.eye(9, dtype=torch.float64).reshape(9, 3, 3)
+        differences = torch.stack([f(step, index) for step in steps]).reshape(3, 3)
+    torch.testing.assert_close(found, differences)

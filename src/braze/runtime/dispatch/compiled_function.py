@@ -302,7 +302,7 @@ class Dispatcher:
             del inputs, results, values  # what the frames do not hold may go
             return run_frames(self, frames, entry)
         if signalled is not None:
-            return raise_within(signalled, function, args, kwargs)
+            return raise_within(self.tally, signalled, function, args, kwargs)
         if type(found) is tuple:
             return self.run(*found, values, function, args, kwargs)
         if isinstance(found, LeftToEager):
@@ -439,7 +439,7 @@ class CompiledCallable:
         if type(undone.fault) is RecomputedOtherwise:
             return self._find_and_run(args, kwargs)
         if is_raised_by_handler(undone.fault):
-            return raise_within(undone.fault, self._function, args, kwargs)
+            return raise_within(self._dispatcher.tally, undone.fault, self._function, args, kwargs)
         why = self._dispatcher.left_by_fault(undone.fault, self._code, is_rest=False)
         return leave_to_eager(self._dispatcher.tally, why, self._function, args, kwargs)
 
@@ -478,7 +478,7 @@ class CompiledCallable:
                 raise
             signalled = error
         if signalled is not None:
-            return raise_within(signalled, function, args, kwargs)
+            return raise_within(dispatcher.tally, signalled, function, args, kwargs)
         if isinstance(found, LeftToEager):
             return leave_to_eager(dispatcher.tally, found, function, args, kwargs)
         return dispatcher.run(*found, values, function, args, kwargs)

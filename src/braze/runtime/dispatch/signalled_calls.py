@@ -12,9 +12,16 @@ import sys
 import types
 from typing import Any
 
+from braze.runtime.dispatch.eager_fallback import Tally, leave_to_eager
+from braze.trace import LeftToEager
+
 
 def raise_within(
-    error: Exception, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tally: Tally,
+    error: BaseException,
+    function: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """What `function(*args, **kwargs)` returns where it handles `error`, which a handler of a
     signal raised. Raises `error` at once where no line of the function is in a `try` or a `with`,
@@ -33,8 +40,11 @@ def raise_within(
             raise error
         return at_line
 
+    what = f"a handler of a signal raised {type(error).__name__}"
+    where = f"{code.co_filename}:{code.co_firstlineno}"
+    why = LeftToEager("signal", what, "", where, code.co_qualname, is_asked_for=True)
     try:
         sys.settrace(enter)
-        return function(*args, **kwargs)
+        return leave_to_eager(tally, why, function, args, kwargs)
     finally:
         sys.settrace(None)
