@@ -18,6 +18,7 @@ from braze.schedule.analysis.uses import extern_reads, find_uses
 from braze.schedule.fusion.build_kernel import build_kernel
 from braze.schedule.fusion.fuse import Extern, Fused, fuse
 from braze.schedule.fusion.fuse_scalars import join_numbers
+from braze.schedule.matmul.attention_kernel import fuse_attention_kernels
 from braze.schedule.matmul.matmul_fusion import ChooseProduct, fuse_products
 from braze.schedule.matmul.unaligned_gemm import write_odd_rows
 from braze.schedule.memory.allocate import Plannable, place
@@ -124,6 +125,9 @@ def _planned(
         fused = fuse_products(program, final.steps, final.settled, names, choose, least)
         settled = final.settled - (len(final.steps) - len(fused))
         final = replace(final, steps=tuple(fused), settled=settled)
+    if target.joins_attention and options.numerics != "eager":
+        joined, settled = fuse_attention_kernels(program, final.steps, final.settled)
+        final = replace(final, steps=tuple(joined), settled=settled)
     if target.writes_odd_rows and options.numerics != "eager":
         final = replace(final, steps=write_odd_rows(program, final.steps, names))
     if target.spread_bytes:

@@ -46,6 +46,7 @@ class Target:
         library made waits for no copy and no write-back behind the calls, and a part of a value
         that is read later waits without the rest.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
+    joins_attention: products around a softmax of a function of scores are one kernel with it.
     writes_odd_rows: large products of halves whose results have rows of any alignment are kernels,
         which need SHARED_BYTES.
     packed_products: products of float32 of at least so many multiplications may be kernels by
@@ -81,6 +82,7 @@ class Target:
     carries_sums: bool
     computes_later: bool
     writes_over: bool
+    joins_attention: bool
     writes_odd_rows: bool
     packed_products: int
     records: bool
@@ -116,6 +118,7 @@ CPU = Target(
     carries_sums=True,
     computes_later=True,
     writes_over=True,
+    joins_attention=True,
     writes_odd_rows=False,
     packed_products=1 << 22,
     records=False,
@@ -154,6 +157,7 @@ def gpu_target(device: DeviceModel) -> Target:
         carries_sums=False,
         computes_later=False,
         writes_over=True,
+        joins_attention=False,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
         records=True,

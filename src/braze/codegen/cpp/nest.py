@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from braze.codegen.cpp.attention import attention_text
 from braze.codegen.cpp.index import index_text, operand_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.phase import PhaseWriter
@@ -30,6 +31,8 @@ _PRODUCTS = 8  # multiplications of a product that cost as much as one of those
 
 def kernel_text(kernel: Kernel, sizes: Mapping[Symbol, str]) -> str:
     """Both functions, with NAME where the kernel's name belongs."""
+    if kernel.attention is not None:
+        return attention_text(kernel, sizes)
     writer = _NestWriter(kernel, sizes)
     return writer.range_function() + "\n" + writer.entry_function()
 

@@ -40,7 +40,7 @@ class Form:
 
 def form_of(kernel: Kernel, text: str) -> Form:
     """The form of a kernel that is one loop of stores; of others, the text itself."""
-    if kernel.lanes or kernel.chunks or len(kernel.phases) != 1:
+    if kernel.lanes or kernel.chunks or len(kernel.phases) != 1 or kernel.attention is not None:
         return Form(text, ())
     if not all(isinstance(statement, Store) for statement in kernel.phases[0].body):
         return Form(text, ())

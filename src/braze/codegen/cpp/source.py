@@ -160,6 +160,8 @@ def _unit(texts: list[str]) -> str:
     head = [prelude(), special()] if SPECIAL_CALLS.search(body) else [prelude()]
     if "bz_product<" in body:
         head.append(product_text())
+    if "bz_soften<" in body:
+        head.append(_resource("attention.cpp"))
     return "\n".join([*head, body])
 
 

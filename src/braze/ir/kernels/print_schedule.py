@@ -13,6 +13,7 @@ from braze.ir.kernels.loops import Buffer
 from braze.ir.kernels.print_loops import print_scalar, print_statement, print_view
 from braze.ir.kernels.schedule import (
     Accumulate,
+    AttentionProducts,
     ExternStep,
     Kernel,
     Loop,
@@ -72,6 +73,8 @@ def print_step(step: Step) -> list[str]:
         how = " as tf32" if step.product.precision == "tf32" else ""
         lines.append(f"  {step.product.target} = {first} @ {second}{how}")
         lines += _computed(step.product)
+    if step.attention is not None:
+        lines += _attention(step.attention)
     for phase in step.phases:
         lines += _phase(step, phase)
     for column in step.columns:
@@ -99,6 +102,18 @@ def _computed(product: Product) -> list[str]:
             at = ", ".join([symbol.name for symbol, _ in computed.loops])
             lines.append(f"    {view.buffer} at [{at}]: {print_scalar(computed.value)}")
     return lines
+
+
+def _attention(attention: AttentionProducts) -> list[str]:
+    """What its products and its softmax are of."""
+    views = map(print_view, (attention.query, attention.keys, attention.values))
+    query, keys, values = views
+    empty = ", zero where all is -inf" if attention.empty_is_zero else ""
+    return [
+        f"  {attention.scores} = {query} @ {keys} at batch {attention.batch}",
+        f"  softmax over {_loop(attention.keys_loop)} of {print_scalar(attention.score)}{empty}",
+        f"  @ {values}",
+    ]
 
 
 def _rows(kernel: Kernel) -> str:

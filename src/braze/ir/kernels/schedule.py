@@ -132,6 +132,29 @@ class Product:
 
 @final
 @frozen(eq=False)
+class AttentionProducts:
+    """softmax(scores) @ values, where neither scores nor what is made of them is ever in memory.
+
+    scores: query @ keys, in float32, which `score` loads at (batch, query, key).
+    query, keys, values: [batch, length, width], [batch, width, count] and [batch, count, width of
+        values], or of two dimensions; `batch`: the first coordinate, over the kernel's rows but for
+        the last, which is the query's.
+    keys_loop: the keys' symbol and count. score: what the softmax is of, over all these.
+    empty_is_zero: a row whose scores are all -inf gives zeros; else no numbers.
+    """
+
+    scores: Buffer
+    query: BufferView
+    keys: BufferView
+    values: BufferView
+    batch: Expr
+    keys_loop: Loop
+    score: Scalar
+    empty_is_zero: bool
+
+
+@final
+@frozen(eq=False)
 class Spread:
     """A row's points over `parts` programs, `length` neighbours each; the last may have fewer.
 
@@ -169,6 +192,8 @@ class Kernel:
     product: what is computed first; the rows are then its batch, and the loops of the single phase
         m and n, whose points read its target where they are.
     spread: where several programs share a row, how; both of its buffers are in `memory`.
+    attention: what is computed in place of the single phase's loads of the target that it stores
+        to; the last of the rows is a loop of the phase, too.
     """
 
     name: str
@@ -182,6 +207,7 @@ class Kernel:
     block: int = 0
     product: Product | None = None
     spread: Spread | None = None
+    attention: AttentionProducts | None = None
 
 
 @final

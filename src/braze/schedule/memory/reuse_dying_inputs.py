@@ -57,7 +57,7 @@ class _KeptBuffers:
 
     def with_values_placed(self, kernel: Kernel, number: int) -> Kernel:
         """The kernel, with what it writes in the memory of what it reads last."""
-        if kernel.product is not None or kernel.spread is not None:
+        if kernel.product or kernel.spread or kernel.attention:
             return kernel
         behind = {load.buffer for column in kernel.columns for load in loads(column.body)}
         for value in written(kernel):

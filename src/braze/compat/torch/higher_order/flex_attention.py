@@ -128,6 +128,8 @@ def _laid_out(out: torch.Tensor, like: Sequence[int]) -> torch.Tensor:
     if strides[last] != 1:
         order.remove(last)
         strides = _strides_in([last, *order], out.shape)
+    if out.stride() == tuple(strides):
+        return out
     laid = out.new_empty_strided(out.shape, strides)
     laid.copy_(out)
     return laid

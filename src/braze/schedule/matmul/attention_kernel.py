@@ -1,0 +1,320 @@
+"""Joins attention that a program writes out to one kernel, which has no scores in memory.
+
+    b5 = aten.bmm(q, k transposed)
+    kernel k1: rows .., i1 < length
+      for r0 < count: t0[r0] = score(b5[.., i1, r0], i1, r0); b6 max= t0[r0]; b7 all= t0[r0] == -inf
+      for r0 < count: t1[r0] = exp(t0[r0] - b6); b8 sum= t1[r0]
+      for r0 < count: b9[.., i1, r0] = where(b7, 0, t1[r0] / b8)
+    b10 = aten.bmm(b9, v)
+becomes
+    kernel k1: rows .., i1 < length: attention of q, k, v by score(..)
+
+The function of the score is any that has no fold: masks, biases, caps, what it looks up.
+Refused: few queries; scores of float64; probabilities or scores that others read; a product that
+the rows of the softmax do not number by (batch, query).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import final
+
+import torch
+
+from braze.frozen import frozen
+from braze.ir.kernels.loops import (
+    Apply,
+    Buffer,
+    BufferView,
+    Cast,
+    Literal,
+    Load,
+    LoopProgram,
+    Scalar,
+)
+from braze.ir.kernels.scalars import loads, rebuild, replace_children, substitute_symbols
+from braze.ir.kernels.schedule import (
+    Accumulate,
+    AttentionProducts,
+    ExternStep,
+    Kernel,
+    Loop,
+    Phase,
+    Step,
+    Store,
+    offset,
+)
+from braze.schedule.memory.allocate import memory_of, written
+from braze.shapes.expr import (
+    Expr,
+    Symbol,
+    as_expr,
+    constant_value,
+    floor_div,
+    simplified,
+    symbols,
+)
+from braze.shapes.substitution import substitute
+
+_LOG = logging.getLogger("braze.fusion")
+_PRODUCTS = ("aten::bmm", "aten::mm")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_FEWEST = 32  # queries: a kernel computes blocks of 64
+_WIDEST = 256  # of queries and values: what a tile keeps is on the stack
+
+
+def fuse_attention_kernels(
+    program: LoopProgram, steps: Sequence[Step], settled: int
+) -> tuple[list[Step], int]:
+    """The steps, and `settled` as it is then."""
+    kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
+    found: list[Step | None] = list(steps)
+    for number, step in enumerate(steps[: settled if settled >= 0 else len(steps)]):
+        if isinstance(step, Kernel) and len(step.phases) == 3:
+            places = _around(steps, number, kept)
+            made = None if places is None else _attention(steps, places, step)
+            if places is None or isinstance(made, str):
+                _LOG.info("attention at %s: not one kernel: %s", step.name, made)
+            elif made is not None:
+                found[places[0]] = found[number] = None
+                found[places[1]] = made
+                _LOG.info("attention at %s: one kernel, no scores in memory", step.name)
+    gone = sum(step is None for step in found[: max(settled, 0)])
+    return [step for step in found if step is not None], settled - gone
+
+
+# --- private -------------------------------------------------------------------------------------
+
+
+@final
+@frozen
+class _Softmax:
+    """score: of a row's keys, over `rows` and `keys`; empty_is_zero: rows of -inf."""
+
+    rows: tuple[Loop, ...]
+    score: Scalar
+    keys: tuple[Symbol, Expr | int]
+    store: Store
+    empty_is_zero: bool
+
+
+def _around(steps: Sequence[Step], number: int, kept: set[Buffer]) -> tuple[int, int] | None:
+    """The places of the product before a softmax and of the one behind it, if nobody else reads
+    what is between, and nothing that they read is written between them."""
+    kernel = steps[number]
+    assert isinstance(kernel, Kernel)
+    makers = {b: place for place, s in enumerate(steps[:number]) for b in written(s)}
+    first = [makers[b] for b in kernel.memory if b in makers and _is_product(steps[makers[b]])]
+    inner = {*written(kernel)}
+    readers = [
+        place
+        for place, s in enumerate(steps)
+        if place != number and inner & {*memory_of(s), *written(s)}
+    ]
+    if len(first) != 1 or len(readers) != 1 or readers[0] < number or inner & kept:
+        return None
+    ((before,), (behind,)) = first, readers
+    (scores,) = written(steps[before])
+    others = [
+        p for p, s in enumerate(steps) if scores in memory_of(s) and p not in (before, number)
+    ]
+    read = {*memory_of(steps[before]), *kernel.memory}
+    between = {b for s in steps[before + 1 : behind] if s is not kernel for b in written(s)}
+    is_closed = not others and scores not in kept and not between & (read - {scores})
+    # What others compute between does not need it: it is late, and they may be read by it.
+    return (before, behind) if is_closed and _is_product(steps[behind]) else None
+
+
+def _is_product(step: Step) -> bool:
+    if not isinstance(step, ExternStep) or len(written(step)) != 1:
+        return False
+    call = step.call
+    is_plain = call.op._schema.name in _PRODUCTS and not call.kwargs and len(call.args) == 2
+    return is_plain and all(type(view) is BufferView for view in call.args)
+
+
+def _attention(steps: Sequence[Step], places: tuple[int, int], kernel: Kernel) -> Kernel | str:
+    before, behind = (steps[place] for place in places)
+    assert isinstance(before, ExternStep) and isinstance(behind, ExternStep)
+    softmax = _softmax(kernel)
+    if isinstance(softmax, str):
+        return softmax
+    (scores,), (target,) = written(before), written(behind)
+    query, keys = before.call.args
+    weights, values = behind.call.args
+    views = (query, keys, values)
+    if any(view.dtype not in _DTYPES or view.dtype != view.buffer.dtype for view in views):
+        return "its products are of another dtype"
+    widths = [constant_value(view.shape[-1]) for view in (query, values)]
+    if any(width is None or not 0 < width <= _WIDEST for width in widths):
+        return "it is wide"
+    queries = constant_value(scores.shape[-2])
+    if queries is not None and queries < _FEWEST:
+        return f"its queries are {queries}"
+    softmax = _with_queries_last(softmax, scores)
+    place = _place_of(scores, softmax)
+    if isinstance(place, str):
+        return place
+    (m, length), (n, count) = softmax.rows[-1], softmax.keys
+    expected = (place * as_expr(length) + m) * as_expr(count) + n
+    there = offset(softmax.store.target, softmax.store.coordinates)
+    if weights.buffer is not softmax.store.target or constant_value(there - expected) != 0:
+        return "its probabilities lie in another order"
+    if not (_is_dense(weights) and constant_value(weights.offset) == 0):
+        return "its probabilities lie in another order"
+    e = Symbol("e0", 0, (widths[1] or 1) - 1)
+    at = (place, as_expr(m), as_expr(e))[-len(target.shape) :]
+    attention = AttentionProducts(
+        scores, query, keys, values, place, softmax.keys, softmax.score, softmax.empty_is_zero
+    )
+    store = Store(target, at, Load(target, at), behind.call.origin)
+    read = [view.buffer for view in views] + [load.buffer for load in loads(softmax.score)]
+    memory = tuple(dict.fromkeys([*(b for b in read if b is not scores), target]))
+    phase = Phase(((m, length), (e, widths[1] or 1)), (store,))
+    return Kernel(kernel.name, softmax.rows, (phase,), memory, attention=attention)
+
+
+def _softmax(kernel: Kernel) -> _Softmax | str:
+    """The softmax that a kernel computes."""
+    if kernel.lanes or kernel.columns or kernel.product or kernel.spread or not kernel.rows:
+        return "its rows are cut"
+    loops = {phase.loops for phase in kernel.phases}
+    if len(loops) != 1 or len(kernel.phases[0].loops) != 1:
+        return "it is no softmax over rows"
+    values: dict[Buffer, tuple[tuple[Expr | Scalar, ...], Scalar]] = {}
+    folds: dict[Buffer, tuple[str, Scalar]] = {}
+    for phase in kernel.phases:
+        if phase.row:
+            return "it computes something of each row"
+        for statement in phase.body:
+            whole = _resolved(
+                statement.value if isinstance(statement, Store) else statement.body, values
+            )
+            if whole is None:
+                return "what it computes is read at another place"
+            if isinstance(statement, Accumulate):
+                folds[statement.target] = statement.kind, whole
+            else:
+                values[statement.target] = statement.coordinates, whole
+    last = kernel.phases[-1].body
+    if len(last) != 1 or not isinstance(last[0], Store):
+        return "it stores something else"
+    found = _matched(values[last[0].target][1], folds)
+    if found is None:
+        return "it is no softmax"
+    return _Softmax(kernel.rows, found[0], kernel.phases[0].loops[0], last[0], found[1])
+
+
+def _resolved(
+    scalar: Scalar, values: Mapping[Buffer, tuple[tuple[Expr | Scalar, ...], Scalar]]
+) -> Scalar | None:
+    """The scalar, with what was computed in place of loads of it."""
+    strange = []
+
+    def replaced(node: Scalar, below: object) -> Scalar:
+        if isinstance(node, Load) and node.buffer in values:
+            coordinates, value = values[node.buffer]
+            if coordinates != node.coordinates:
+                strange.append(node)
+            return value
+        return replace_children(node, below)  # type: ignore[arg-type]
+
+    found = rebuild(scalar, replaced)
+    return None if strange else found
+
+
+def _matched(
+    scalar: Scalar, folds: Mapping[Buffer, tuple[str, Scalar]]
+) -> tuple[Scalar, bool] | None:
+    """The score of exp(score - max) / sum, or of that where not all scores are -inf, else zero."""
+    while isinstance(scalar, Cast) and scalar.dtype in _DTYPES:
+        scalar = scalar.operand
+    empty = None
+    if isinstance(scalar, Apply) and scalar.op == "where":
+        condition, zero, scalar = scalar.operands
+        if not (isinstance(zero, Literal) and zero.value == 0):
+            return None
+        empty = _fold(condition, "all", folds)
+        if empty is None:
+            return None
+    if not (isinstance(scalar, Apply) and scalar.op == "truediv"):
+        return None
+    weight, sums = scalar.operands
+    score = _exponent(weight, folds)
+    if score is None or score.dtype != torch.float32 or _fold(sums, "sum", folds) != weight:
+        return None
+    hidden = Literal(-math.inf, torch.float32)
+    if empty is not None and empty != Apply("eq", (score, hidden), torch.bool):
+        return None
+    return score, empty is not None
+
+
+def _exponent(weight: Scalar, folds: Mapping[Buffer, tuple[str, Scalar]]) -> Scalar | None:
+    """The score of exp(score - max)."""
+    if not (isinstance(weight, Apply) and weight.op == "exp"):
+        return None
+    (inner,) = weight.operands
+    if not (isinstance(inner, Apply) and inner.op == "sub"):
+        return None
+    score, most = inner.operands
+    return score if _fold(most, "max", folds) == score else None
+
+
+def _fold(scalar: Scalar, kind: str, folds: Mapping[Buffer, tuple[str, Scalar]]) -> Scalar | None:
+    """What a value of a row folds, if it is of a kind."""
+    if not isinstance(scalar, Load) or scalar.buffer not in folds:
+        return None
+    found, body = folds[scalar.buffer]
+    return body if found == kind else None
+
+
+def _with_queries_last(softmax: _Softmax, scores: Buffer) -> _Softmax:
+    """The softmax with queries as its last rows: a loop that numbers them together with what is
+    outside them becomes two."""
+    *rows, (last, size) = softmax.rows
+    length = as_expr(scores.shape[-2])
+    m = Symbol("m0", 0, None if constant_value(length) is None else constant_value(length - 1))
+    outside = floor_div(as_expr(size), length)
+    if as_expr(size) == length or constant_value(outside * length - size) != 0:
+        return softmax
+    limit = constant_value(outside)
+    b = Symbol("b0", 0, None if limit is None else limit - 1)
+    moves = {last: as_expr(b) * length + m}
+    at = tuple([substitute(c, moves) for c in softmax.store.coordinates])
+    return replace(
+        softmax,
+        rows=(*rows, (b, simplified(outside)), (m, simplified(length))),
+        score=substitute_symbols(softmax.score, moves),
+        store=replace(softmax.store, coordinates=at),
+    )
+
+
+def _place_of(scores: Buffer, softmax: _Softmax) -> Expr | str:
+    """The batch whose matrix of scores a row is in; scores are read at (batch, query, key)."""
+    if scores.dtype != torch.float32:
+        return "its scores are of another dtype"
+    (m, length), (n, count) = softmax.rows[-1], softmax.keys
+    places = {load.coordinates for load in loads(softmax.score) if load.buffer is scores}
+    if len(places) != 1:
+        return "it reads several scores at a time"
+    (place,) = places
+    *batch, row, key = place
+    wanted = (as_expr(m), as_expr(n))
+    sizes = [as_expr(size) for size in scores.shape[-2:]] == [as_expr(length), as_expr(count)]
+    if not sizes or (row, key) != wanted or not all(isinstance(c, Expr) for c in batch):
+        return "its rows are not those of the product"
+    found = batch[0] if batch else as_expr(0)
+    assert isinstance(found, Expr)
+    return found if m not in symbols(found) and n not in symbols(found) else "rows are mixed"
+
+
+def _is_dense(view: BufferView) -> bool:
+    step: Expr = as_expr(1)
+    for size, stride in zip(reversed(view.shape), reversed(view.stride), strict=True):
+        if constant_value(size) != 1 and as_expr(stride) != step:
+            return False
+        step = step * as_expr(size)
+    return True
