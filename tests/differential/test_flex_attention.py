@@ -251,16 +251,17 @@ def test_attention_by_hand_takes_the_same_kernel(caplog: pytest.LogCaptureFixtur
 def test_symbolic_lengths_keep_the_kernel(
     caplog: pytest.LogCaptureFixture, journal: Journal
 ) -> None:
-    compiled = braze.compile(flex_attention, fullgraph=True)
+    compiled, found = braze.compile(flex_attention, fullgraph=True), []
     with caplog.at_level(logging.INFO, "braze.fusion"):
         for length in (70, 81, 128):
             q = torch.randn(2, 3, length, 12)
             blocks = create_block_mask(window, None, None, length, length, "cpu", BLOCK_SIZE=16)
-            found = compiled(q, q, q, alibi, blocks)
-            torch.testing.assert_close(found, by_eager(q, q, q, alibi, blocks))
+            found.append((q, blocks, compiled(q, q, q, alibi, blocks)))
+    assert len(journal.records()) == 2
     messages = [text for text in caplog.messages if "attention at" in text]
     assert messages and all("no scores" in text for text in messages), messages
-    assert len(journal.records()) == 2
+    for q, blocks, result in found:
+        torch.testing.assert_close(result, by_eager(q, q, q, alibi, blocks))
 
 
 @pytest.mark.parametrize("score", SCORES[:-1])
@@ -321,31 +322,22 @@ def test_gradients_on_a_cpu_are_refused_as_in_eager() -> None:
 
 
 def test_new_masks_do_not_recompile(journal: Journal) -> None:
-    """Of the same kind: its tensors, and those that its function closes over, are inputs."""
+    """By one function: their tensors, and those that it closes over, are inputs."""
+    documents = torch.arange(64)
 
-    def mask_of(documents: torch.Tensor) -> BlockMask:
-        def same(b: Any, h: Any, q: Any, kv: Any) -> Any:
-            return (documents[q] == documents[kv]) & (q >= kv)
-
-        return create_block_mask(same, 1, None, 64, 64, device="cpu", BLOCK_SIZE=16)
+    def same(b: Any, h: Any, q: Any, kv: Any) -> Any:
+        return (documents[q] == documents[kv]) & (q >= kv)
 
     q = torch.randn(1, 2, 64, 8)
-    compiled = braze.compile(flex_attention, fullgraph=True)
+    compiled, masks = braze.compile(flex_attention, fullgraph=True), []
     for length in (7, 20, 33, 50):
-        blocks = mask_of(torch.arange(64) // length)
-        found = compiled(q, q, q, block_mask=blocks)
-        torch.testing.assert_close(found, by_eager(q, q, q, block_mask=blocks))
+        documents = torch.arange(64) // length
+        blocks = create_block_mask(same, 1, None, 64, 64, device="cpu", BLOCK_SIZE=16)
+        masks.append((documents, blocks, compiled(q, q, q, block_mask=blocks)))
     assert len(journal.records()) == 1
-
-
-def test_lengths_that_change_recompile_once(journal: Journal) -> None:
-    compiled = braze.compile(flex_attention, fullgraph=True)
-    for length in (40, 48, 57, 66, 91):
-        q = torch.randn(1, 2, length, 8)
-        blocks = create_block_mask(causal, None, None, length, length, device="cpu", BLOCK_SIZE=16)
-        found = compiled(q, q, q, score_mod=alibi, block_mask=blocks)
-        torch.testing.assert_close(found, by_eager(q, q, q, alibi, blocks))
-    assert len(journal.records()) == 2
+    for given, blocks, found in masks:
+        documents = given
+        torch.testing.assert_close(found, by_eager(q, q, q, block_mask=blocks))
 
 
 @pytest.mark.parametrize("mask", [name for name, mask in MASKS.items() if mask is not None])
