@@ -120,14 +120,14 @@ def _planned(
     if target.merges_columns:
         final = finish_columns(program, merge_columns(final, names, target.merges_columns))
         final = join_numbers(sum_where_made(final))
+    if target.joins_attention and options.numerics != "eager":
+        joined, settled = fuse_attention_kernels(program, final.steps, final.settled)
+        final = replace(final, steps=tuple(joined), settled=settled)
     if choose is not None:
         least = target.packed_products
         fused = fuse_products(program, final.steps, final.settled, names, choose, least)
         settled = final.settled - (len(final.steps) - len(fused))
         final = replace(final, steps=tuple(fused), settled=settled)
-    if target.joins_attention and options.numerics != "eager":
-        joined, settled = fuse_attention_kernels(program, final.steps, final.settled)
-        final = replace(final, steps=tuple(joined), settled=settled)
     if target.writes_odd_rows and options.numerics != "eager":
         final = replace(final, steps=write_odd_rows(program, final.steps, names))
     if target.spread_bytes:

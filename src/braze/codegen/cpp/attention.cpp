@@ -6,7 +6,7 @@
 #define BZ_LANES 8
 #define BZ_VECTORS 2
 #endif
-typedef float bz_vector __attribute__((vector_size(BZ_LANES * 4), aligned(4)));
+typedef float bz_score_vector __attribute__((vector_size(BZ_LANES * 4), aligned(4)));
 #define BZ_FAST __attribute__((noinline, unused, optimize("O3", "fp-contract=fast")))
 
 // c[r, j] = or += sum over k of a[r * row + k * step] * b[k * ldb + j], for `rows` rows, at most
@@ -14,16 +14,16 @@ typedef float bz_vector __attribute__((vector_size(BZ_LANES * 4), aligned(4)));
 template <int R, int V>
 BZ_FAST static void bz_strip(const float* a, i64 row, i64 step, const float* b, i64 ldb, float* c,
                              i64 ldc, i64 count, bool adds) {
-    bz_vector sums[R][V];
+    bz_score_vector sums[R][V];
     #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
         #pragma GCC unroll 8
         for (int v = 0; v < V; ++v)
-            sums[r][v] = adds ? *(const bz_vector*)(c + r * ldc + v * BZ_LANES) : bz_vector{};
+            sums[r][v] = adds ? *(const bz_score_vector*)(c + r * ldc + v * BZ_LANES) : bz_score_vector{};
     for (i64 k = 0; k < count; ++k) {
-        bz_vector line[V];
+        bz_score_vector line[V];
         #pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) line[v] = *(const bz_vector*)(b + k * ldb + v * BZ_LANES);
+        for (int v = 0; v < V; ++v) line[v] = *(const bz_score_vector*)(b + k * ldb + v * BZ_LANES);
         #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const float x = a[r * row + k * step];
@@ -34,7 +34,7 @@ BZ_FAST static void bz_strip(const float* a, i64 row, i64 step, const float* b, 
     #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
         #pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) *(bz_vector*)(c + r * ldc + v * BZ_LANES) = sums[r][v];
+        for (int v = 0; v < V; ++v) *(bz_score_vector*)(c + r * ldc + v * BZ_LANES) = sums[r][v];
 }
 
 template <int V>
