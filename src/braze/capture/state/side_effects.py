@@ -384,6 +384,8 @@ class SideEffects:
         if written is not None:
             return ABSENT if written[1] is DELETED else written[1]
         key = (id(cell), "cell_contents")
+        if id(cell) not in self.cell_sources:
+            raise BreakRequested("opaque-object", "a cell that was found in no function")
         if key not in guard_context.reads:
             try:
                 value = cell.cell_contents

@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import types
+import typing
 from collections.abc import Callable
 from typing import Any, final
 
@@ -43,9 +44,14 @@ def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
     return registry
 
 
+_UNION: Any = typing.Union
+
+
 def union_of(arguments: tuple[Any, ...]) -> Any:
-    """The union with these `__args__`. From Python 3.14 on it holds aliases of `typing`'s, too,
-    which have an `__or__` of their own."""
+    """The union with these `__args__`. From Python 3.14 on `typing`'s is the same class, and holds
+    objects of any class, which may have an `__or__` of their own."""
+    if _UNION is types.UnionType:
+        return _UNION[arguments]
     return functools.reduce(operator.or_, arguments)
 
 
