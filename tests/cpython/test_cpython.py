@@ -63,4 +63,4 @@ def test_few_are_listed(file: Path) -> None:
 
 def test_every_version_has_a_list() -> None:
     names = [file.stem for file in lists()]
-    assert names == ["known_3.11", "known_3.12", "known_3.13", "known_3.14"]
+    assert names == ["known_3.11", "known_3.12", "known_3.13", "known_3.14", "known_3.15"]
