@@ -45,12 +45,13 @@ def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
 
 
 _UNION: Any = typing.Union
+_IS_ONE_CLASS: bool = _UNION is types.UnionType
 
 
 def union_of(arguments: tuple[Any, ...]) -> Any:
     """The union with these `__args__`. From Python 3.14 on `typing`'s is the same class, and holds
     objects of any class, which may have an `__or__` of their own."""
-    if _UNION is types.UnionType:
+    if _IS_ONE_CLASS:
         return _UNION[arguments]
     return functools.reduce(operator.or_, arguments)
 
