@@ -24,6 +24,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 NUMERICS = ("eager", "default", "fast")
 # What programs stay correct without; `braze.rewrite` has them.
 GRAPH_PASSES = (
+    "convert_conditions",
     "fuse_attention",
     "prefer_channels_last",
     "complex_as_pairs",

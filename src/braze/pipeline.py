@@ -22,6 +22,7 @@ from braze.autograd import (
     NotDifferentiable,
     NotSaved,
     backward_graph,
+    differentiate_region,
     divide_backward,
     forward_again,
     keep_for_again,
@@ -75,6 +76,7 @@ from braze.ir.graphs.joint_graph import (
 )
 from braze.ir.graphs.print_graph import print_graph
 from braze.ir.graphs.random_ops import drawing_devices
+from braze.ir.graphs.region import compile_regions
 from braze.ir.graphs.run_graph import compile_graph_runner, untracked, with_gradients
 from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
@@ -166,6 +168,7 @@ def _plan(
         if options.verify:
             verify_graph(graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
+    graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
     with recorder.stage("lower"):
         made = [lower(graphs.pop(), options, kind.supports, device if has_others else None, seen)]
         if options.verify:
@@ -661,6 +664,7 @@ def frame_request(
         local_values={n: v for n, v in values.locals.items() if n not in cells},
         cells=cells,
         make_tracer=Tracer,
+        differentiate_region=differentiate_region,
         function=request.function,  # type: ignore[arg-type]
         offset=request.offset,
         stack=tuple(values.stack),

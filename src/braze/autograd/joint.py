@@ -30,6 +30,7 @@ from braze.compat.torch.autograd_engine import (
 from braze.ir.graphs.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
 from braze.ir.graphs.graph_sizes import missing_symbols, symbols_of
 from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph, tangent_stride
+from braze.ir.graphs.region import is_region
 from braze.ir.graphs.run_graph import call_node, flat_tensors
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import TensorType
@@ -39,6 +40,7 @@ from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.tracing.fake_tensor import apart, with_history
 from braze.tracing.graph_recorder import node_of
 from braze.tracing.python_decompositions import TAKES_NUMBERS
+from braze.tracing.regions import trace_region
 from braze.tracing.symbolic.size_rewriter import Expressions, retraced
 
 
@@ -135,6 +137,11 @@ class _Replay:
         try:
             if node.op in TAKES_NUMBERS:  # called, it would specialise its sizes
                 made = self.tracer.call(node.op, node.args, dict(node.kwargs))
+            elif is_region(node):
+                operands, sizes = node.args
+                given = [self.values[value] for value in operands]
+                types = [value.type for value in node.outputs if value is not None]
+                made = trace_region(self.tracer, node.op, given, sizes, types)  # type: ignore[arg-type]
             else:
                 made = call_node(node, self.values)
         finally:

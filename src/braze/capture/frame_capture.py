@@ -14,8 +14,8 @@ import braze.capture.handlers.broadcast_losses
 import braze.capture.handlers.builtins
 import braze.capture.handlers.class_creation
 import braze.capture.handlers.code_execution
-import braze.capture.handlers.cond
 import braze.capture.handlers.containers
+import braze.capture.handlers.control_flow
 import braze.capture.handlers.distributed
 import braze.capture.handlers.frame_objects
 import braze.capture.handlers.interpolate

@@ -260,9 +260,11 @@ CATALOGUE: dict[str, BreakReason] = {
     ),
     "condition": BreakReason(
         "Unsupported torch.cond",
-        "torch.cond cannot be one graph here: {detail}",
-        "let both branches only compute results of the same shapes and dtypes",
-        example=("def f(x, w):\n    return torch.cond(x.sum() > 0, lambda: x @ w, lambda: x + 1)"),
+        "torch.cond or while_loop cannot be in the graph here: {detail}",
+        "let branches and bodies only compute results of the same shapes and dtypes",
+        example=(
+            "def f(x):\n    return torch.cond(x.sum() > 0, lambda: torch.rand(3), lambda: x * 2)"
+        ),
     ),
     "backward-hook": BreakReason(
         "Hook on a module's backward",

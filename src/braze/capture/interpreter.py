@@ -72,7 +72,6 @@ class Interpreter:
     generators: weak references to all that the program made.
     over: the program is not run any further. missed: a break or an interrupt that was met where
     no exception can pass, in the end of an object that was dropped.
-    gate: what arguments of calls pass through in a branch of `torch.cond`.
     transforms: how many of torch.func's transforms are under way; index_modes: how many modes in
     which tensors index tensors.
     reorders: whether the user names functions whose calls may be put off.
@@ -116,7 +115,6 @@ class Interpreter:
 
     over = shows_text = False
     index_modes = 0
-    gate: Callable[[Any], Any] | None = None
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()
     entered_state: AmbientState

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, final
 
 from braze.frozen import frozen
+from braze.ir.graphs.region import RegionOp
 from braze.shapes.policy import SizePolicy
 
 
@@ -38,6 +39,7 @@ class FrameRequest:
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
     copies_freely: whether one program for all sizes may copy what eager views at some of them, and
         whether what eager conjugates lazily may be computed.
+    differentiate_region: as in `RegionOp`.
     """
 
     code: types.CodeType
@@ -60,3 +62,4 @@ class FrameRequest:
     counted_calls: dict[Any, Any] = field(default_factory=dict)
     puts_off_schedules: bool = True
     copies_freely: bool = True
+    differentiate_region: Callable[..., RegionOp] | None = None

@@ -9,6 +9,7 @@ from braze.ir.graphs.graph import Graph
 from braze.ir.graphs.joint_graph import JointGraph
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
+from braze.rewrite.convert_conditions import convert_conditions
 from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.plain_operators import plain_operators
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
-# Attention first, whose products are none then, and its plans behind what may call it. Operators of
-# our own next, most of which are copies then; copies next, so that what they hid from each other
-# can merge, paddings of one matrix for several products too; dead nodes last.
+# Small branches first, whose operators others may be one with. Attention next, whose products are
+# none then, and its plans behind what may call it. Operators of our own next, most of which are
+# copies then; copies next, so that what they hid from each other can merge, paddings of one matrix
+# for several products too; dead nodes last.
 PASSES: tuple[Pass, ...] = (
+    convert_conditions,
     fuse_attention,
     separate_attention_plans,
     prefer_channels_last,

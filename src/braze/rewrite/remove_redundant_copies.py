@@ -4,7 +4,7 @@
     %2 = _to_copy(%1, float32)    # is float32 already      ->   %3 = exp(%0)
     %3 = exp(%2)
 
-    %2 = where(%0, %1, %1)        # the gates of `torch.cond`  ->   %3 = exp(%1)
+    %2 = where(%0, %1, %1)        # two equal branches  ->   %3 = exp(%1)
     %3 = exp(%2)
 
 A copy goes only if its result has the type of its source, strides included, and neither the

@@ -65,6 +65,8 @@ class GraphRecorder:
         self.data_writes: list[DataWrite] = []
         # `Graph.used_once`.
         self.used_once: set[Value] = set()
+        # From which call to which one a region was recorded, whose operators are not the trace's.
+        self.regions: list[tuple[int, int]] = []
 
     @property
     def next_number(self) -> int:

@@ -72,6 +72,7 @@ class Tracer(dispatch.TorchDispatchMode):
     before_effects: called before an operator with effects that nobody can take back.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
+    touched: the fake tensors that operators were called on, while somebody asks.
 
     Calls raise DataDependent, Untraceable or UnknownTensor, out of the torch call that caused it.
     """
@@ -88,6 +89,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.before_effects: Callable[[], None] | None = None
         self.step_now: Callable[[], int] | None = None
         self.leaf_reads: list[int] = []
+        self.touched: dict[int, TracedTensor] | None = None
         self.has_numbers = self.checks_unread = self.has_lazy = False
         self.computes_lazy, self.acts = True, False
         self.new_lazy: list[tuple[Place, Place]] = []
@@ -249,6 +251,8 @@ class Tracer(dispatch.TorchDispatchMode):
             known = self._handlers[op] = (special_call(op), handler, facts)
         special, handler, facts = known
         kwargs = kwargs or {}
+        if self.touched is not None:
+            _note_touched(self.touched, (args, kwargs))
         if self.facts is not None or self.has_numbers:
             args = with_plain_sizes(args)
             if kwargs:
@@ -516,6 +520,16 @@ class Tracer(dispatch.TorchDispatchMode):
             base.tracks_gradient = True
             if place.base is not None or is_view_outside(self.owner_of(fake)):
                 self.recorder.used_once.add(base.value)
+
+
+def _note_touched(touched: dict[int, TracedTensor], argument: Any) -> None:
+    if type(argument) is TracedTensor:
+        touched[id(argument)] = argument
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            _note_touched(touched, item)
+    elif isinstance(argument, dict):
+        _note_touched(touched, tuple(argument.values()))
 
 
 def _wrap(result: Any, types: Any, differentiable: bool) -> Any:

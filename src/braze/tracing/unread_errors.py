@@ -48,10 +48,11 @@ def with_checks(
     whole.update(output.alias.base for output in outputs if output.alias is not None)
     whole.update(mutation.value for mutation in mutations)
     unread: dict[int, Call] = {}
+    inside = {number for begin, end in recorder.regions for number in range(begin, end)}
     for number in range(len(calls) - 1, -1, -1):
         op, args, kwargs, results = calls[number][:4]
         is_whole = has_effects(op) or any(value in whole for value in results)
-        if not is_whole and op in RAISING:
+        if not is_whole and op in RAISING and number not in inside:
             unread[number] = calls[number]
         if is_whole and _reads_all(op):
             _add((args, tuple(kwargs.values())), whole)

@@ -47,8 +47,6 @@ def leaf_call(
         raise _disabled(interpreter.frames[-1].code, function)
     if interpreter.guard_context.opaque:
         check_opaque(interpreter, function, args, kwargs)
-    if interpreter.gate is not None:
-        args, kwargs = interpreter.gate((args, kwargs))
     if not _PASSED.issuperset(map(type, args)):
         args = _passed(interpreter, function, args)
     if kwargs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from braze.ir.captured.frame import TorchCall
 from braze.ir.graphs.graph import Value
+from braze.ir.graphs.region import RegionOp
 from braze.tracing.symbolic.size_rewriter import Expressions
 
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ def kept_calls(interpreter: Interpreter, made: Expressions | None) -> tuple[Torc
 
 
 def _in_expressions(call: TorchCall, made: Expressions) -> TorchCall:
+    target, given = call.target, call.args
+    if isinstance(target, RegionOp) and target.is_open:
+        target, numbers = made.closed(target)
+        given = (given[0], numbers)
     return replace(
         call,
-        args=_rewritten(call.args, made),
+        target=target,
+        args=_rewritten(given, made),
         kwargs=tuple([(name, _rewritten(value, made)) for name, value in call.kwargs]),
         result=_rewritten(call.result, made),
     )

@@ -176,6 +176,10 @@ _LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] cap
 custom_gradient = _OURS.custom_gradient.default
 """The schema of nodes whose gradients a program defines (`ir/graphs/custom_gradient.py`)."""
 
+_LIBRARY.define("region(Tensor[] operands, SymInt[] sizes) -> Tensor[]")
+region = _OURS.region.default
+"""The schema of nodes that run graphs (`ir/graphs/region.py`)."""
+
 _RNN = aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 

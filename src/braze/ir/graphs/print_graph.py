@@ -22,11 +22,13 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from braze.ir.graphs.graph import Alias, Argument, Constant, Graph, Mutation, Node, Output, Value
+from braze.ir.graphs.region import RegionKind, RegionOp, graphs_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import DTYPE_NAMES, DTYPES_BY_NAME, ScalarType, Size, TensorType, ValueType
 from braze.shapes.binding import SizeCheck, Sizes
@@ -80,7 +82,10 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines += [
         f"  constant {_print_value(c.value)} = {print_data(c.tensor)}" for c in graph.constants
     ]
-    lines += [f"  {print_node(node, origins=origins)}" for node in graph.nodes]
+    for node in graph.nodes:
+        lines.append(f"  {print_node(node, origins=origins)}")
+        for held in graphs_of(node):
+            lines += [f"    {line}" for line in print_graph(held, origins=origins).splitlines()]
     lines += [f"  output {_print_output(output)}" for output in graph.outputs]
     lines += [
         f"  write {m.input} <- {m.value}{'' if m.tracked else ' no_grad'}"
@@ -195,7 +200,7 @@ _TENSOR = re.compile(
     r"(?P<device>[a-z]+(?::\d+)?)(?P<grad> grad)?"
 )
 _NODE = re.compile(
-    r"(?P<results>\(.*?\)|%\d+: .*?|_) = (?P<op>\w+\.\w+\.\w+)\((?P<arguments>.*?)\)"
+    r"(?P<results>\(.*?\)|%\d+: .*?|_) = (?P<op>\w+\.\w+\.\w+|region<\w+>)\((?P<arguments>.*?)\)"
     r"(?P<no_grad> no_grad)?(?:  # (?P<origin>.*))?"
 )
 _ORIGIN = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?: in (?P<function>\S+))?(?: -> (?P<call>.*))?")
@@ -242,7 +247,7 @@ class _Parser:
         lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
         if not lines or lines[0] != "graph {" or lines[-1] != "}":
             raise GraphSyntaxError("a graph's text starts with 'graph {' and ends with '}'")
-        for line in lines[1:-1]:
+        for line in self._without_regions(lines[1:-1]):
             keyword, _, rest = line.partition(" ")
             try:
                 _LINE_PARSERS.get(keyword, _Parser.parse_node)(
@@ -260,6 +265,25 @@ class _Parser:
             tuple(self.mutations),
             Sizes(tuple(self.numbers), tuple(self.derived), tuple(self.checks)),
         )
+
+    def _without_regions(self, lines: list[str]) -> Iterable[str]:
+        """The lines of the graph itself; the graphs of a region belong to the node before them."""
+        inner: list[str] = []
+        for line in lines:
+            if inner or line == "graph {":
+                inner.append(line)
+                if inner.count("graph {") == inner.count("}"):
+                    self._add_region(parse_graph("\n".join(inner), self.tensors))
+                    inner = []
+            else:
+                yield line
+
+    def _add_region(self, graph: Graph) -> None:
+        node = self.nodes.pop()
+        op = node.op
+        if not isinstance(op, RegionOp):
+            raise GraphSyntaxError("a graph behind a node that is no region")
+        self.nodes.append(replace(node, op=replace(op, graphs=(*op.graphs, graph))))
 
     def parse_symbol(self, text: str) -> None:
         found = _matched(_SYMBOL, text)
@@ -291,8 +315,13 @@ class _Parser:
 
     def parse_node(self, text: str) -> None:
         found = _matched(_NODE, text)
-        namespace, name, overload = found["op"].split(".")
-        op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        op: Any
+        if found["op"].startswith("region<"):
+            count = len(_VALUE.findall(found["results"]))
+            op = RegionOp(RegionKind(found["op"][7:-1]), (), (False,) * count, _undifferentiable)
+        else:
+            namespace, name, overload = found["op"].split(".")
+            op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
         call = ast.parse(f"call({_python(found['arguments'])})", mode="eval").body
         assert isinstance(call, ast.Call)
         args = tuple(self._argument(node) for node in call.args)
@@ -422,6 +451,10 @@ class _Parser:
             device=value.type.device,
         )
         return strided.copy_(data.reshape(value.type.shape))  # type: ignore[arg-type]
+
+
+def _undifferentiable(op: RegionOp, wanted: object, given: object) -> RegionOp:
+    raise NotImplementedError("gradients of a region that was parsed")
 
 
 _LINE_PARSERS = {

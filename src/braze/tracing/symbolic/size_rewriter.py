@@ -27,6 +27,7 @@ from braze.ir.graphs.graph import (
     computed_symbol,
 )
 from braze.ir.graphs.graph_sizes import bound_symbols, computed_symbols, missing_symbols, symbols_of
+from braze.ir.graphs.region import RegionOp, is_region
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.shapes.binding import SizeCheck, Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, bounds, simplified, symbols
@@ -160,6 +161,7 @@ class Expressions(SizeRewriter):
         self.facts = facts
         self._final = facts.refined()
         self._by_size: dict[Any, Size] = {}
+        self._closed: dict[RegionOp, tuple[RegionOp, tuple[Expr, ...]]] = {}
 
     def graph(self, graph: Graph, calls: Iterable[Call]) -> tuple[Graph, tuple[Unknown, ...], bool]:
         """The graph of recorded calls, the unknowns whose numbers are `Graph.sizes`, and whether
@@ -183,6 +185,27 @@ class Expressions(SizeRewriter):
             return simplified(self.final(size)) if type(size) is Expr else size
 
         return SizeRewriter(known, self.facts.final_symbol).rewritten(graph)
+
+    def call(self, call: Call) -> Node:
+        """The node of a recorded call; the graphs of a region get what they need of symbols."""
+        node = super().call(call)
+        op: Any = node.op
+        if not (is_region(node) and op.is_open):
+            return node
+        op, numbers = self.closed(op)
+        return dataclasses.replace(node, op=op, args=(node.args[0], numbers))
+
+    def closed(self, op: RegionOp) -> tuple[RegionOp, tuple[Expr, ...]]:
+        """The operator of a region whose sizes were those of the trace, and the numbers that its
+        graphs are told."""
+        if op not in self._closed:
+            graphs = tuple(map(self.rewritten, op.graphs))
+            wanted = set[Symbol]().union(*map(symbols_of, graphs))
+            numbers = tuple([as_expr(symbol) for symbol in sorted(wanted, key=str)])
+            graphs = tuple([dataclasses.replace(g, sizes=Sizes(numbers)) for g in graphs])
+            made = dataclasses.replace(op, graphs=graphs, is_open=False, gradients={}, runners=[])
+            self._closed[op] = made, numbers
+        return self._closed[op]
 
     def checks(self, nodes: Iterable[Node]) -> tuple[SizeCheck, ...]:
         """What has to hold of numbers that the graph computes: what was assumed, and that sizes

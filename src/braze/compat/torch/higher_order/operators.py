@@ -91,5 +91,6 @@ _IN_PYTHON: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     }
 )
 
-# What the operator of `torch.cond` runs in eager.
+# What the operators of `torch.cond` and `while_loop` run in eager.
 COND: Any = python_of(torch.ops.higher_order.cond)
+WHILE_LOOP: Any = python_of(torch.ops.higher_order.while_loop)

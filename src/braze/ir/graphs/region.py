@@ -1,0 +1,298 @@
+"""Operators that run whole graphs: the regions of control flow.
+
+    %3 = region<cond>([%p, %0, %1], [])          # %p: which of two graphs runs
+        graph { input %0; input %1; ... }        # taken where %p holds
+        graph { input %0; input %1; ... }
+
+A region reads its operands and nothing else, writes to nothing that it did not make, and returns
+tensors of its own: never an operand, nor a view of one. The sizes behind the operands are the
+numbers of the regions' graphs (`Graph.sizes`). Such a node stands in graphs of every stage; its
+graphs are compiled with the graph that holds it, and a call runs only those that are taken.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.python.other_compilers import unseen_by_other_compilers
+from braze.compat.torch.registered_ops import region
+from braze.frozen import frozen
+from braze.ir.graphs.graph import Graph, Node
+from braze.ir.graphs.run_graph import compile_graph_runner
+from braze.ir.types import TensorType, ValueType
+
+Program: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
+# (operator, operands, sizes, types of the results) -> results: runs the operator, or records it.
+Execute: TypeAlias = Callable[["RegionOp", Sequence[Any], Sequence[Any], Any], Sequence[Any]]
+
+
+class RegionKind(enum.Enum):
+    """What a region's operator does with its graphs.
+
+    COND: the first operand is a truth, by which one of two graphs runs on the others.
+    WHILE: the first graph gives a truth; while it holds, the second gives new carried values, which
+        are the first of its operands, as many as it has results.
+    WHILE_GRADIENT: WHILE once more, and what it carried is kept; then the third graph, which is the
+        gradient of the second, for each turn from the last to the first.
+    CALL: the one graph runs.
+    """
+
+    COND = "cond"
+    WHILE = "while_loop"
+    WHILE_GRADIENT = "while_loop_gradient"
+    CALL = "call"
+
+
+@final
+@frozen
+class LoopGradient:
+    """flows: per value that a loop carries, whether gradients flow through it. given: per result,
+    whether its gradient comes in. wanted: per operand, whether its gradient is a result."""
+
+    flows: tuple[bool, ...]
+    given: tuple[bool, ...]
+    wanted: tuple[bool, ...]
+
+
+@final
+@frozen(eq=False)
+class RegionOp:
+    """In the place of a node's operator: `(operands, sizes) -> results`.
+
+    differentiable: per result, whether gradients flow through it.
+    differentiate: gives the operator for gradients of some operands, of some results' gradients.
+    programs: what runs the graphs; empty until they are compiled.
+    is_open: the sizes in the graphs are those of a trace that goes on.
+    gradients: the operators that `differentiate` gave, by what was asked. runners: of the graphs,
+    by eager kernels, once they ran so.
+    loop: of a WHILE_GRADIENT, which gradients there are.
+    """
+
+    kind: RegionKind
+    graphs: tuple[Graph, ...]
+    differentiable: tuple[bool, ...]
+    differentiate: Callable[[RegionOp, tuple[bool, ...], tuple[bool, ...]], RegionOp]
+    programs: tuple[Program, ...] = ()
+    is_open: bool = False
+    gradients: dict[Any, RegionOp] = field(default_factory=dict)
+    runners: list[Program] = field(default_factory=list)
+    loop: LoopGradient | None = None
+
+    @property
+    def _schema(self) -> Any:
+        return region._schema
+
+    @property
+    def _op(self) -> Any:
+        return self.__call__
+
+    @property
+    def namespace(self) -> str:
+        """As of an operator."""
+        return str(region.namespace)
+
+    @property
+    def tags(self) -> tuple[()]:
+        """As of an operator."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"region<{self.kind.value}>"
+
+    def name(self) -> str:
+        """As of an operator."""
+        return f"{self.namespace}::{self}"
+
+    def __call__(self, operands: Sequence[Any], sizes: Sequence[int] = ()) -> list[torch.Tensor]:
+        """Run what is taken; gradients flow where they are recorded."""
+        return list(call_region(self, operands, sizes, (), _run))
+
+    def gradient(self, wanted: tuple[bool, ...], given: tuple[bool, ...]) -> RegionOp:
+        """`(operands, gradients of given results) -> gradients of wanted operands`."""
+        key = wanted, given
+        if key not in self.gradients:
+            self.gradients[key] = self.differentiate(self, wanted, given)
+        return self.gradients[key]
+
+
+def is_region(node: Node) -> bool:
+    """Whether a node runs graphs."""
+    return isinstance(node.op, RegionOp)
+
+
+def compile_regions(graph: Graph, compile: Callable[[Graph], Program]) -> Graph:
+    """The graph whose regions have programs; equal regions share one."""
+    if not any(map(is_region, graph.nodes)):
+        return graph
+    made: dict[int, Program] = {}
+    nodes = []
+    for node in graph.nodes:
+        op: Any = node.op
+        if is_region(node) and not op.programs:
+            for each in op.graphs:
+                if id(each) not in made:
+                    made[id(each)] = _with_layouts(each, compile(each))
+            programs = tuple([made[id(each)] for each in op.graphs])
+            node = replace(node, op=replace(op, programs=programs))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def graphs_of(node: Node) -> tuple[Graph, ...]:
+    """The graphs that a node holds."""
+    op: Any = node.op
+    return op.graphs if isinstance(op, RegionOp) else ()
+
+
+def call_region(
+    op: RegionOp, operands: Sequence[Any], sizes: Sequence[Any], types: Any, execute: Execute
+) -> Sequence[Any]:
+    """The results of a region as autograd sees them. types: of the results, for who records them:
+    a type, or a tensor that a contiguous result has the shape, dtype and device of."""
+    tracked = torch.is_grad_enabled() and any(op.differentiable)
+    if tracked and any(operand.requires_grad for operand in operands):
+        return tuple(_TakenRegion.apply(op, sizes, types, execute, *operands))  # type: ignore[no-untyped-call]
+    return execute(op, operands, sizes, types)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _with_layouts(graph: Graph, program: Program) -> Program:
+    """The program with its inputs in the strides that it was compiled for: a pass over the graph
+    around it may have given them others."""
+    strides = [_numbers(value.type) for value in graph.inputs]
+
+    def run(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
+        pairs = zip(inputs, strides)
+        laid_out = [x if s is None or x.stride() == s else _laid_out(x, s) for x, s in pairs]
+        return program([*laid_out, *inputs[len(strides) :]])
+
+    return run
+
+
+def _numbers(kind: ValueType) -> tuple[int, ...] | None:
+    """The strides of a type; None where some are symbols."""
+    if not isinstance(kind, TensorType):
+        return None
+    stride = tuple([step for step in kind.stride if isinstance(step, int)])
+    return stride if len(stride) == len(kind.stride) else None
+
+
+def _laid_out(tensor: Any, stride: Any) -> Any:
+    """The tensor in other strides, copied where it has not got them."""
+    if tensor.stride() == stride:
+        return tensor
+    return tensor.new_empty_strided(tensor.shape, stride).copy_(tensor)
+
+
+def _run(
+    op: RegionOp, operands: Sequence[Any], sizes: Sequence[Any], types: Any
+) -> Sequence[torch.Tensor]:
+    programs: Sequence[Program] = op.programs
+    if not programs:
+        if not op.runners:
+            op.runners.extend(map(compile_graph_runner, op.graphs))
+        programs = op.runners
+    with torch.no_grad():
+        return _RUN[op.kind](op, programs, operands, sizes)
+
+
+def _run_cond(
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+) -> Sequence[torch.Tensor]:
+    predicate, *rest = operands
+    return programs[0 if predicate.item() else 1]([*rest, *sizes])
+
+
+def _run_while(
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+) -> Sequence[torch.Tensor]:
+    condition, body = programs
+    count, values = len(op.differentiable), [*operands, *sizes]
+    turns = 0
+    while condition(values)[0].item():
+        values[:count] = body(values)
+        turns += 1
+    return values[:count] if turns else [value.clone() for value in values[:count]]
+
+
+def _run_while_gradient(
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+) -> Sequence[torch.Tensor]:
+    condition, body, gradient = programs
+    loop = op.loop
+    assert loop is not None
+    count, first = len(loop.flows), len(loop.wanted)
+    start, captured = list(operands[:count]), list(operands[count:first])
+    tangents = iter(operands[first:])
+    found = [next(tangents) if is_given else None for is_given in loop.given]
+    flowing = [
+        torch.zeros_like(value) if tangent is None else tangent
+        for value, tangent, flows in zip(start, found, loop.flows, strict=True)
+        if flows
+    ]
+    turns, carried = [], start
+    while condition([*carried, *captured, *sizes])[0].item():
+        turns.append(carried)
+        carried = list(body([*carried, *captured, *sizes]))
+    wanted = loop.wanted[count:]
+    totals = [torch.zeros_like(x) for x, wants in zip(captured, wanted, strict=True) if wants]
+    while turns:
+        made = list(gradient([*turns.pop(), *captured, *flowing, *sizes]))
+        flowing, more = made[: len(flowing)], made[len(flowing) :]
+        for total, part in zip(totals, more, strict=True):
+            total += part
+    kept = [wants for wants, flows in zip(loop.wanted, loop.flows) if flows]
+    return [*[t.clone() for t, wants in zip(flowing, kept, strict=True) if wants], *totals]
+
+
+def _run_call(
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+) -> Sequence[torch.Tensor]:
+    return programs[0]([*operands, *sizes])
+
+
+_RUN = {
+    RegionKind.COND: _run_cond,
+    RegionKind.WHILE: _run_while,
+    RegionKind.WHILE_GRADIENT: _run_while_gradient,
+    RegionKind.CALL: _run_call,
+}
+
+
+@unseen_by_other_compilers
+class _TakenRegion(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, op: RegionOp, sizes: Any, types: Any, execute: Execute, *operands: Any
+    ) -> Any:
+        ctx.op, ctx.sizes, ctx.execute = op, sizes, execute
+        ctx.save_for_backward(*operands)
+        ctx.set_materialize_grads(False)
+        made = tuple(execute(op, operands, sizes, types))
+        pairs = zip(made, op.differentiable, strict=True)
+        ctx.strides = [result.stride() for result in made]
+        ctx.mark_non_differentiable(*[result for result, flows in pairs if not flows])
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        op: RegionOp = ctx.op
+        operands = ctx.saved_tensors
+        wanted, given = ctx.needs_input_grad[4:], tuple([t is not None for t in tangents])
+        if not any(given):
+            return (None,) * len(ctx.needs_input_grad)
+        present = [_laid_out(t, s) for t, s in zip(tangents, ctx.strides) if t is not None]
+        like = [x for x, wants in zip(operands, wanted, strict=True) if wants]
+        made = iter(
+            call_region(
+                op.gradient(wanted, given), (*operands, *present), ctx.sizes, like, ctx.execute
+            )
+        )
+        return (None, None, None, None, *[next(made) if wants else None for wants in wanted])
