@@ -242,7 +242,7 @@ class Interrupted(BaseException):
 
 @final
 class InvalidIR(InternalError):
-    """A verifier found that a stage or pass made an ill-formed program."""
+    """A verifier found that a pass, which the message names, made an ill-formed program."""
 
 
 @final

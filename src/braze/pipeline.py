@@ -163,10 +163,8 @@ def _plan(
     """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too;
     seen: results before that number go to the program."""
     with recorder.stage("rewrite"):
-        graphs = [rewrite(graph, options)]
+        graphs = [rewrite(graph, options, recorder.note_pass)]
         del graph
-        if options.verify:
-            verify_graph(graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
     with recorder.stage("lower"):
@@ -176,7 +174,8 @@ def _plan(
         recorder.emit("loops", lambda: print_loops(made[0]))
     with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
         target = kind.target(device)
-        plan = schedule(made.pop(), options, target, kind.choose(options, target))
+        choose = kind.choose(options, target)
+        plan = schedule(made.pop(), options, target, choose, recorder.note_pass)
         calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
         recorder.note_extern_ops(str(call.op) for call in calls)
         for call in calls if enabled("perf_hints") else ():
@@ -484,7 +483,7 @@ class FrameCompiler:
 
     def _rewritten(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         with recorder.stage("rewrite"):
-            graph = rewrite(graph, self.options)
+            graph = rewrite(graph, self.options, recorder.note_pass)
         return untracked(self._eager_kernels(graph, recorder, role))
 
     def _by_user_compilers(
@@ -526,7 +525,8 @@ class FrameCompiler:
         except Exception as error:
             stage, found = recorder.failed_stage or "link", getattr(error, "origin", None)
             origin = found if isinstance(found, Origin) else first
-            failure = InternalError(stage, error, origin=origin)
+            failure = error if isinstance(error, InternalError) else None
+            failure = failure or InternalError(stage, error, origin=origin)
             if not self.options.suppress_errors or self.options.fullgraph:
                 raise failure from error
             raise _Faulted(failure) from error

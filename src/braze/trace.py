@@ -45,6 +45,7 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
         "trace_bytecode": "each instruction as it is captured, and the stack before it",
         "aot_joint_graphs": "the ATen graph with its backward, where gradients are needed",
         "aot_graphs": "the ATen graph after the graph passes, forward and backward",
+        "passes": "each pass over a graph or a schedule: its time, and whether it changed anything",
         "loops": "the loop program",
         "schedule": "kernels, buffers and their reuse",
         "fusion": "what was fused, and why not",
@@ -204,6 +205,21 @@ class CallableStatus:
 
 @final
 @frozen
+class PassNote:
+    """One pass that ran: of which stage, for how many seconds, whether it changed the program."""
+
+    stage: str
+    name: str
+    seconds: float
+    changed: bool
+
+    def __str__(self) -> str:
+        text = f"{self.stage}: {self.name} {1e3 * self.seconds:.1f} ms"
+        return text if self.changed else f"{text} (unchanged)"
+
+
+@final
+@frozen
 class CompileRecord:
     """One frame, compiled once.
 
@@ -211,6 +227,7 @@ class CompileRecord:
     outcome: "graph" (captured), "backward" (of a graph, compiled later), "refused" (left to
         eager: `graph_break`, `raised` or `once` says why) or "failed".
     stages: wall seconds by stage, in the order in which they began.
+    passes: those of the stages that are made of passes, in the order in which they ran.
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
     raised: what the program raised while it was captured, so that it was left to eager; or "".
@@ -233,6 +250,7 @@ class CompileRecord:
     raised: str = ""
     once: str = ""
     paddings: tuple[str, ...] = ()
+    passes: tuple[PassNote, ...] = ()
 
 
 @final
@@ -317,6 +335,7 @@ class CompileRecorder:
         self._raised = ""
         self._once = ""
         self._paddings: list[str] = []
+        self._passes: list[PassNote] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -331,6 +350,12 @@ class CompileRecorder:
             raise
         finally:
             self._stages[name] += time.perf_counter() - began
+
+    def note_pass(self, stage: str, name: str, seconds: float, changed: bool) -> None:
+        """A pass ran; its line goes to the artefact "passes"."""
+        note = PassNote(stage, sys.intern(name), seconds, changed)
+        self._passes.append(note)
+        self.emit("passes", lambda: str(note))
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter ("kernels", "cache_hits")."""
@@ -423,6 +448,7 @@ class CompileRecorder:
             raised=self._raised,
             once=self._once,
             paddings=tuple(self._paddings),
+            passes=tuple(self._passes),
         )
         self.journal.add(record)
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)

@@ -88,7 +88,7 @@ def _autograd() -> Picture:
 
 def _rewrite() -> Picture:
     """The passes in their order, read from the compiler's own list."""
-    names = [graph_pass.__name__.replace("_", " ") for graph_pass in PASSES]
+    names = [graph_pass.name.replace("_", " ") for graph_pass in PASSES]
     columns = 3
     boxes = [Box("start", (0, 0), "Graph", ("forward or backward",), "data")]
     for number, name in enumerate(names, 1):

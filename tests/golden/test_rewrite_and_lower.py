@@ -36,8 +36,8 @@ def test_lower(path: Path, bless: bool) -> None:
     _check(path, program, print_loops(loops), bless)
 
 
-@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda graph_pass: graph_pass.__name__)
+@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda graph_pass: graph_pass.name)
 def test_pass(graph_pass, bless: bool) -> None:  # type: ignore[no-untyped-def]
-    path = HERE / "rewrite" / f"{graph_pass.__name__}.txt"
+    path = HERE / "rewrite" / f"{graph_pass.name}.txt"
     program = path.read_text().partition(SEPARATOR)[0]
-    _check(path, program, print_graph(graph_pass(parse_graph(program))), bless)
+    _check(path, program, print_graph(graph_pass.run(parse_graph(program), Options())), bless)

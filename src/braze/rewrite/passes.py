@@ -1,4 +1,4 @@
-"""The list of graph passes, in order. Each is a file: graph to graph, nothing changed in place."""
+"""The table of graph passes, in order. Each is a file: graph to graph, nothing changed in place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from braze.ir.graphs.graph import Graph
 from braze.ir.graphs.joint_graph import JointGraph
+from braze.ir.graphs.verify_graph import verify_graph
+from braze.ir.passes import NotePass, Pass, PassManager
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.convert_conditions import convert_conditions
@@ -24,56 +26,59 @@ from braze.rewrite.separate_attention_plans import separate_attention_plans
 if TYPE_CHECKING:
     from braze.options import Options
 
-Pass: TypeAlias = Callable[[Graph], Graph]
+GraphPass: TypeAlias = "Pass[Graph, Options]"
+
+
+def graph_pass(rewriter: Callable[[Graph], Graph], *, keeps_rounding: bool = True) -> GraphPass:
+    """A row of `PASSES`, called as its function; the option `skip_passes` names it."""
+    return Pass(
+        rewriter.__name__, lambda graph, options: rewriter(graph), keeps_rounding=keeps_rounding
+    )
+
 
 # Small branches first, whose operators others may be one with. Attention next, whose products are
 # none then, and its plans behind what may call it. Operators of our own next, most of which are
 # copies then; copies next, so that what they hid from each other can merge, paddings of one matrix
 # for several products too; dead nodes last.
-PASSES: tuple[Pass, ...] = (
-    convert_conditions,
-    fuse_attention,
-    separate_attention_plans,
-    prefer_channels_last,
-    plain_operators,
-    complex_as_pairs,
-    remove_redundant_copies,
-    align_products,
-    merge_common_subexpressions,
-    remove_dead_nodes,
+PASSES: tuple[GraphPass, ...] = (
+    graph_pass(convert_conditions),
+    graph_pass(fuse_attention, keeps_rounding=False),
+    graph_pass(separate_attention_plans),
+    graph_pass(prefer_channels_last, keeps_rounding=False),
+    graph_pass(plain_operators),
+    graph_pass(complex_as_pairs),
+    graph_pass(remove_redundant_copies),
+    graph_pass(align_products, keeps_rounding=False),
+    graph_pass(merge_common_subexpressions),
+    graph_pass(remove_dead_nodes),
 )
 
 
-# Library calls behind them round in another order.
-_OTHER_KERNELS = frozenset({"fuse_attention", "prefer_channels_last", "align_products"})
-
-
-def rewrite(graph: Graph, options: Options) -> Graph:
+def rewrite(graph: Graph, options: Options, note: NotePass | None = None) -> Graph:
     """The graph after every pass that is not skipped; each keeps values, strides, aliasing and
-    random numbers."""
-    skipped = _skipped(options)
-    for graph_pass in PASSES:
-        if graph_pass.__name__ not in skipped:
-            graph = graph_pass(graph)
-    return graph
+    random numbers. note: is told of each pass."""
+    chosen = [each for each in PASSES if is_run(each.name, options)]
+    check = (lambda made, options: verify_graph(made)) if options.verify else None
+    manager: PassManager[Graph, Options] = PassManager("rewrite", check, note)
+    return manager.run(chosen, graph, options)
 
 
 def choose_kernels(graph: Graph, options: Options) -> Graph:
     """A graph of which the backward is to be traced, with kernels of the library whose gradients
     are kernels, too."""
-    if fuse_attention.__name__ in _skipped(options):
-        return graph
-    return fuse_attention(graph)
+    return fuse_attention(graph) if is_run(fuse_attention.__name__, options) else graph
 
 
 def rewrite_joint(joint: JointGraph, options: Options) -> JointGraph:
     """A graph with its backward, in layouts that both are better off with; each of the two goes
     through the other passes by itself."""
-    if prefer_channels_last.__name__ in _skipped(options):
+    if not is_run(prefer_channels_last.__name__, options):
         return joint
     return prefer_channels_last_in_joint(joint)
 
 
-def _skipped(options: Options) -> set[str]:
-    skipped = {*options.skip_passes}
-    return skipped | _OTHER_KERNELS if options.numerics == "eager" else skipped
+def is_run(name: str, options: Options) -> bool:
+    """Whether the pass is neither skipped nor one that rounds otherwise where that is forbidden."""
+    if name in options.skip_passes:
+        return False
+    return options.numerics != "eager" or all(p.keeps_rounding for p in PASSES if p.name == name)

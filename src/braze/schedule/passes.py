@@ -1,20 +1,28 @@
 """Builds the schedule of a loop program: inline, unroll, split, fuse, nest, place.
 
 >>> schedule(program, options)       # doctest: +SKIP
+
+Two tables of passes stand around fusion: `STATEMENT_PASSES` rewrite the definitions that are to be
+fused, `STEP_PASSES` the kernels and calls that came of it. A pass is called as the file that it
+lives in; a device that has no use for it says so in its `Target`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, final
 
-from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
 from braze.ir.kernels.padding import NO_PADDING
 from braze.ir.kernels.schedule import Refusal, Schedule, Step
+from braze.ir.kernels.verify_loops import verify_statements
+from braze.ir.kernels.verify_schedule import verify_schedule, verify_steps
+from braze.ir.passes import NotePass, Pass, PassManager
 from braze.options import Options
 from braze.schedule.analysis.strides import reduces_over_lanes
-from braze.schedule.analysis.uses import extern_reads, find_uses
+from braze.schedule.analysis.uses import Uses, extern_reads, find_uses
 from braze.schedule.fusion.build_kernel import build_kernel
 from braze.schedule.fusion.fuse import Extern, Fused, fuse
 from braze.schedule.fusion.fuse_scalars import join_numbers
@@ -36,7 +44,7 @@ from braze.schedule.reductions.choose_unsplit import Attempts
 from braze.schedule.reductions.column_epilogue import finish_columns
 from braze.schedule.reductions.column_reduction import merge_columns
 from braze.schedule.reductions.cooperative_reduction import spread_rows
-from braze.schedule.reductions.one_pass_moments import SharedMoments, share_moments
+from braze.schedule.reductions.one_pass_moments import share_moments
 from braze.schedule.reductions.producer_reduction import sum_where_made
 from braze.schedule.reductions.split_reduction import split
 from braze.schedule.simplify.early_index_checks import check_early
@@ -53,24 +61,25 @@ def schedule(
     options: Options,
     target: Target = CPU,
     choose: ChooseProduct | None = None,
+    note: NotePass | None = None,
 ) -> Schedule:
     """Kernels and extern calls that compute the program on a target, and the memory plan. choose:
-    says which products of matrices are computed by kernels."""
+    says which products of matrices are computed by kernels. note: is told of each pass."""
     pads = target.records and options.pad_recordings_to
     padding = find_padding(program) if pads else NO_PADDING
     attempts = Attempts(target)
     given = [program]
     del program  # where one attempt is all there is, it goes: a large one is as large as its model
-    planned = _planned(given[0] if target.spread_bytes else given.pop(), options, attempts, choose)
+    planned = _planned(
+        given[0] if target.spread_bytes else given.pop(), options, attempts, choose, note
+    )
     while not attempts.succeeded(planned.final.steps):
-        planned = _planned(given[0], options, attempts, choose)
-    program, scattered, final = planned.program, planned.scattered, planned.final
-    if target.writes_over:
-        final = replace(final, steps=tuple(write_over(program, final.steps, target)))
-    written = tuple([(buffer, _whole(buffer)) for buffer in scattered.inputs])
+        planned = _planned(given[0], options, attempts, choose, note)
+    program, final = planned.state.program, planned.final
+    written = tuple([(buffer, _whole(buffer)) for buffer in planned.state.scattered])
     lasting = replace(program, mutations=(*program.mutations, *written))
     placement = place(lasting, final.steps, target)
-    return Schedule(
+    made = Schedule(
         inputs=program.inputs,
         constants=program.constants,
         steps=final.steps,
@@ -80,7 +89,7 @@ def schedule(
         last_use=placement.last_use,
         outputs=program.outputs,
         mutations=final.mutations,
-        in_place=(*scattered.inputs, *final.in_place),
+        in_place=(*planned.state.scattered, *final.in_place),
         settled=final.settled,
         refusals=planned.refusals,
         sizes=program.sizes,
@@ -88,95 +97,244 @@ def schedule(
         padding=padding,
         device=target.device,
     )
+    if options.verify:
+        verify_schedule(made)
+    return made
+
+
+@final
+@dataclass(slots=True)
+class Arrangement:
+    """What the passes over the statements of one program share.
+
+    program: without its statements. late: buffers that stay behind the call before them. whole:
+    sums that are not to be split; final_sums: targets of folds that are split as they are to be.
+    scattered: inputs that are written to. positions: of indices, which kernels of their own check.
+    """
+
+    program: LoopProgram
+    options: Options
+    names: Names
+    attempts: Attempts
+    choose: ChooseProduct | None
+    late: frozenset[Buffer] = frozenset()
+    whole: frozenset[Buffer] = frozenset()
+    final_sums: frozenset[Buffer] = frozenset()
+    scattered: tuple[Buffer, ...] = ()
+    positions: frozenset[Buffer] = frozenset()
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def target(self) -> Target:
+        """The device that is scheduled for."""
+        return self.attempts.target
+
+    def uses(self, statements: Sequence[Statement]) -> Uses:
+        """Who writes and reads what in the statements."""
+        return find_uses(self.program, statements)
+
+    def take(self, found: Scattered) -> list[Statement]:
+        """Note what was found to be scattered; the statements."""
+        self.program, self.positions = found.program, self.positions | found.positions
+        self.scattered = found.inputs
+        return found.statements
+
+
+Statements: TypeAlias = list[Statement]
+StatementPass: TypeAlias = Pass[Statements, Arrangement]
+StepPass: TypeAlias = Pass[Rewritten, Arrangement]
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-@frozen
+def _compute_later(statements: Statements, state: Arrangement) -> Statements:
+    later = compute_later(state.program, statements, state.names)
+    # What writes in place comes last, and would keep what its kernel reads until then.
+    state.late = later.targets | {view.buffer for _, view in state.program.mutations}
+    return later.statements
+
+
+def _choose_unsplit(statements: Statements, state: Arrangement) -> Statements:
+    state.whole = state.final_sums = state.attempts.choose(statements)
+    return statements
+
+
+def _share_moments(statements: Statements, state: Arrangement) -> Statements:
+    shared = share_moments(statements, state.names, state.target, state.whole)
+    state.final_sums = shared.final
+    return shared.statements
+
+
+def _check_early(statements: Statements, state: Arrangement) -> Statements:
+    """With indices checked before operators with effects: a device has no fault to meet then."""
+    checked, positions = check_early(state.program, statements, state.names)
+    state.positions |= positions
+    return checked
+
+
+STATEMENT_PASSES: tuple[StatementPass, ...] = (
+    Pass("normalize", lambda s, state: _normalised(s, state.names)),
+    Pass(
+        "merge_concat",
+        lambda s, state: join_regions(s, state.uses(s), state.names),
+        applies=lambda state: state.target.joins,
+    ),
+    Pass("share_concat_buffers", lambda s, state: share_regions(s, state.uses(s))),
+    Pass(
+        "eager_slices",
+        lambda s, state: write_regions_early(s),
+        applies=lambda state: state.target.joins,
+    ),
+    Pass(
+        "inline",
+        lambda s, state: inline(s, state.uses(s), broadcasts_count=not state.target.computes_again),
+    ),
+    Pass(
+        "accumulate_chain",
+        lambda s, state: carry_sums(s, state.uses(s)),
+        applies=lambda state: state.target.carries_sums,
+    ),
+    Pass("rematerialize", _compute_later, applies=lambda state: state.target.computes_later),
+    Pass(
+        "copy_after_call",
+        lambda s, state: copy_early(state.program, s),
+        applies=lambda state: state.target.computes_later,
+    ),
+    Pass(
+        "split_live_ranges",
+        lambda s, state: keep_parts(state.program, s, state.names),
+        applies=lambda state: state.target.computes_later,
+    ),
+    Pass("choose_unsplit", _choose_unsplit, applies=lambda state: bool(state.target.spread_bytes)),
+    Pass(
+        "one_pass_moments", _share_moments, applies=lambda state: bool(state.target.moment_points)
+    ),
+    Pass("split_reduction", lambda s, state: _split(s, state)),
+    Pass(
+        "inplace_scatter",
+        lambda s, state: state.take(scatter_in_place(state.program, s, state.names, state.target)),
+    ),
+    Pass("early_index_checks", _check_early, applies=lambda state: state.target.orders_scatters),
+)
+
+
+def _fuse_attention(final: Rewritten, state: Arrangement) -> Rewritten:
+    joined, settled = fuse_attention_kernels(state.program, final.steps, final.settled)
+    return replace(final, steps=tuple(joined), settled=settled)
+
+
+def _fuse_products(final: Rewritten, state: Arrangement) -> Rewritten:
+    assert state.choose is not None, "a pass that does not apply"
+    least = state.target.packed_products
+    fused = fuse_products(
+        state.program, final.steps, final.settled, state.names, state.choose, least
+    )
+    settled = final.settled - (len(final.steps) - len(fused))
+    return replace(final, steps=tuple(fused), settled=settled)
+
+
+def _write_odd_rows(final: Rewritten, state: Arrangement) -> Rewritten:
+    return replace(final, steps=write_odd_rows(state.program, final.steps, state.names))
+
+
+def _write_over(final: Rewritten, state: Arrangement) -> Rewritten:
+    steps = tuple(write_over(state.program, final.steps, state.target))
+    is_same = all(map(operator.is_, steps, final.steps))
+    return final if is_same else replace(final, steps=steps)
+
+
+STEP_PASSES: tuple[StepPass, ...] = (
+    Pass(
+        "column_reduction",
+        lambda final, state: merge_columns(final, state.names, state.target.merges_columns),
+        applies=lambda state: bool(state.target.merges_columns),
+    ),
+    Pass(
+        "column_epilogue",
+        lambda final, state: finish_columns(state.program, final),
+        applies=lambda state: bool(state.target.merges_columns),
+    ),
+    Pass(
+        "producer_reduction",
+        lambda final, state: sum_where_made(final),
+        applies=lambda state: bool(state.target.merges_columns),
+    ),
+    Pass(
+        "fuse_scalars",
+        lambda final, state: join_numbers(final),
+        applies=lambda state: bool(state.target.merges_columns),
+    ),
+    Pass(
+        "attention_fusion",
+        _fuse_attention,
+        applies=lambda state: state.target.joins_attention,
+        keeps_rounding=False,
+    ),
+    Pass("matmul_fusion", _fuse_products, applies=lambda state: state.choose is not None),
+    Pass(
+        "unaligned_gemm",
+        _write_odd_rows,
+        applies=lambda state: state.target.writes_odd_rows,
+        keeps_rounding=False,
+    ),
+    Pass(
+        "cooperative_reduction",
+        lambda final, state: spread_rows(final, state.names, state.target),
+        applies=lambda state: bool(state.target.spread_bytes),
+    ),
+    Pass("reuse_dying_inputs", _write_over, applies=lambda state: state.target.writes_over),
+)
+
+
+@final
+@dataclass(slots=True)
 class _Planned:
     """Steps, and what they were made of."""
 
-    program: LoopProgram
-    scattered: Scattered
+    state: Arrangement
     refusals: tuple[Refusal, ...]
     final: Rewritten
 
 
 def _planned(
-    program: LoopProgram, options: Options, attempts: Attempts, choose: ChooseProduct | None
+    program: LoopProgram,
+    options: Options,
+    attempts: Attempts,
+    choose: ChooseProduct | None,
+    note: NotePass | None,
 ) -> _Planned:
     """The program's kernels and extern calls."""
-    names, target = new_names(), attempts.target
-    statements = [_normalised(program.statements, names)]
-    program = replace(program, statements=())
-    scattered, late = _arranged(program, statements.pop(), names, attempts)
-    program, apart, limit = scattered.program, scattered.positions, options.max_fusion_size
+    statements = [[*program.statements]]
+    state = Arrangement(replace(program, statements=()), options, new_names(), attempts, choose)
+    del program
+    check = _verify_arranged if options.verify else None
+    arrange = PassManager("schedule", check, note)
+    statements = [arrange.run(STATEMENT_PASSES, statements.pop(), state)]
+    program, names, target = state.program, state.names, attempts.target
     groups = fuse(
-        scattered.statements, names, limit, target, program.sizes, late, apart, scattered.inputs
-    )
-    steps = _steps(program, groups, names, target)
-    final = write_in_place(program, steps)
-    if target.merges_columns:
-        final = finish_columns(program, merge_columns(final, names, target.merges_columns))
-        final = join_numbers(sum_where_made(final))
-    if target.joins_attention and options.numerics != "eager":
-        joined, settled = fuse_attention_kernels(program, final.steps, final.settled)
-        final = replace(final, steps=tuple(joined), settled=settled)
-    if choose is not None:
-        least = target.packed_products
-        fused = fuse_products(program, final.steps, final.settled, names, choose, least)
-        settled = final.settled - (len(final.steps) - len(fused))
-        final = replace(final, steps=tuple(fused), settled=settled)
-    if target.writes_odd_rows and options.numerics != "eager":
-        final = replace(final, steps=write_odd_rows(program, final.steps, names))
-    if target.spread_bytes:
-        final = spread_rows(final, names, target)
-    return _Planned(program, scattered, groups.refusals, final)
+        statements.pop(), names, options.max_fusion_size, target, program.sizes,
+        state.late, state.positions, state.scattered,
+    )  # fmt: skip
+    final = write_in_place(program, _steps(program, groups, names, target))
+    exact = options.numerics == "eager"
+    passes = [each for each in STEP_PASSES if each.keeps_rounding or not exact]
+    finish = PassManager("schedule", _verify_finished if options.verify else None, note)
+    return _Planned(state, groups.refusals, finish.run(passes, final, state))
+
+
+def _verify_arranged(statements: Statements, state: Arrangement) -> None:
+    verify_statements(state.program, statements)
+
+
+def _verify_finished(final: Rewritten, state: Arrangement) -> None:
+    program = state.program
+    given = [*program.inputs, *(buffer for buffer, _ in program.constants)]
+    verify_steps(final.steps, given, program.sizes.symbols())
 
 
 def _whole(buffer: Buffer) -> BufferView:
     return BufferView(buffer, buffer.shape, buffer.stride, 0, buffer.dtype)
-
-
-def _arranged(
-    program: LoopProgram, statements: list[Statement], names: Names, attempts: Attempts
-) -> tuple[Scattered, frozenset[Buffer]]:
-    """The definitions that are to be fused; and those of them that stay behind the extern call
-    before them."""
-    target = attempts.target
-    if target.joins:
-        statements = join_regions(statements, find_uses(program, statements), names)
-    statements = share_regions(statements, find_uses(program, statements))
-    if target.joins:
-        statements = write_regions_early(statements)
-    statements = inline(
-        statements, find_uses(program, statements), broadcasts_count=not target.computes_again
-    )
-    if target.carries_sums:
-        statements = carry_sums(statements, find_uses(program, statements))
-    late: frozenset[Buffer] = frozenset()
-    if target.computes_later:
-        later = compute_later(program, statements, names)
-        # What writes in place comes last, and would keep what its kernel reads until then.
-        written_back = {view.buffer for _, view in program.mutations}
-        statements, late = copy_early(program, later.statements), later.targets | written_back
-        statements = keep_parts(program, statements, names)
-    whole: frozenset[Buffer] = frozenset()
-    if target.spread_bytes:
-        whole = attempts.choose(statements)
-    shared = SharedMoments(statements, whole)
-    if target.moment_points:
-        shared = share_moments(statements, names, target, whole)
-    scattered = scatter_in_place(program, _split(shared, names, target), names, target)
-    return (_checked_early(scattered, names) if target.orders_scatters else scattered), late
-
-
-def _checked_early(scattered: Scattered, names: Names) -> Scattered:
-    """With indices checked before operators with effects: a device has no fault to meet then."""
-    statements, positions = check_early(scattered.program, scattered.statements, names)
-    positions |= scattered.positions
-    return replace(scattered, statements=statements, positions=positions)
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:
@@ -189,13 +347,14 @@ def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement
     return made
 
 
-def _split(shared: SharedMoments, names: Names, target: Target) -> list[Statement]:
+def _split(statements: Statements, state: Arrangement) -> Statements:
+    names, target = state.names, state.target
     made: list[Statement] = []
-    for statement in shared.statements:
+    for statement in statements:
         if isinstance(statement, ExternCall):
             made.append(statement)
             continue
-        if statement.target in shared.final:
+        if statement.target in state.final_sums:
             made.extend(normalise(statement, names))
             continue
         for piece in split(statement, names, reduces_over_lanes(statement), target):

@@ -10,7 +10,7 @@ import torch
 from braze.ir.graphs.graph import Graph, Mutation, Node, Output, Value
 from braze.ir.graphs.print_graph import GraphSyntaxError, parse_graph, print_graph
 from braze.ir.graphs.run_graph import run_graph
-from braze.ir.graphs.verify_graph import GraphInvalid, verify_graph
+from braze.ir.graphs.verify_graph import InvalidGraph, verify_graph
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
 from braze.shapes.expr import Symbol, as_expr, floor_div, simplified
@@ -92,19 +92,19 @@ def broken(graph: Graph, **changes: object) -> Graph:
 def test_verifier_refuses() -> None:
     graph, _ = sample_graph()
     first = graph.nodes[0]
-    with pytest.raises(GraphInvalid, match="before it is defined"):
+    with pytest.raises(InvalidGraph, match="before it is defined"):
         verify_graph(broken(graph, nodes=graph.nodes[::-1]))
-    with pytest.raises(GraphInvalid, match="defined twice"):
+    with pytest.raises(InvalidGraph, match="defined twice"):
         verify_graph(broken(graph, nodes=(first, *graph.nodes)))
-    with pytest.raises(GraphInvalid, match="missing") as caught:
+    with pytest.raises(InvalidGraph, match="missing") as caught:
         verify_graph(broken(graph, nodes=(dataclasses.replace(first, args=()), *graph.nodes[1:])))
     assert caught.value.origin == first.origin
-    with pytest.raises(GraphInvalid, match="results"):
+    with pytest.raises(InvalidGraph, match="results"):
         short = dataclasses.replace(first, outputs=first.outputs[:1])
         verify_graph(broken(graph, nodes=(short, *graph.nodes[1:]), outputs=()))
-    with pytest.raises(GraphInvalid, match="no input"):
+    with pytest.raises(InvalidGraph, match="no input"):
         value = graph.nodes[-1].outputs[0]
         assert value is not None
         verify_graph(broken(graph, mutations=(Mutation(value, value),)))
-    with pytest.raises(GraphInvalid, match="written back"):
+    with pytest.raises(InvalidGraph, match="written back"):
         verify_graph(broken(graph, mutations=(Mutation(graph.inputs[0], value),)))

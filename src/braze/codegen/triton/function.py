@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from braze.codegen.triton.fold import TritonFold
 from braze.codegen.triton.forms import forms_of_kernel
 from braze.codegen.triton.index import index_text, operand_text
-from braze.codegen.triton.online import Pair, PairFold, Pass, plan_passes
+from braze.codegen.triton.online import OnlinePass, Pair, PairFold, plan_passes
 from braze.codegen.triton.operators import TYPES
 from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, TritonScope, TritonTerm
@@ -226,7 +226,7 @@ class _FunctionWriter:
 
     # --- phases ------------------------------------------------------------------------------
 
-    def _barrier(self, part: Pass) -> None:
+    def _barrier(self, part: OnlinePass) -> None:
         """What other threads of the program wrote in an earlier pass must have arrived."""
         scalars = [scalar_of(s) for s in (*part.body, *part.row)]
         scalars += [pair.value for pair in part.pairs]
@@ -235,7 +235,7 @@ class _FunctionWriter:
             self.lines.append("tl.debug_barrier()")
             self.written.clear()
 
-    def _pass(self, number: int, part: Pass, walked: bool) -> None:
+    def _pass(self, number: int, part: OnlinePass, walked: bool) -> None:
         folds: list[TritonFold] = []
         back = number % 2 == 1
         for statement in part.body:
@@ -263,7 +263,7 @@ class _FunctionWriter:
             local.update(zip(pair_fold.targets, pair_fold.finish()))
         self._flush()
 
-    def _pairs(self, number: int, part: Pass) -> list[PairFold]:
+    def _pairs(self, number: int, part: OnlinePass) -> list[PairFold]:
         """Of a pass over a walked row, begun and with a block folded into them."""
         pairs: list[PairFold] = []
         for pair in part.pairs:

@@ -36,7 +36,7 @@ class Pair:
 
 
 @frozen
-class Pass:
+class OnlinePass:
     """One walk over the row: statements, pairs of folds, then what is done for the row."""
 
     body: tuple[Store | Accumulate, ...]
@@ -44,10 +44,10 @@ class Pass:
     row: tuple[Store, ...]
 
 
-def plan_passes(phases: Sequence[Phase], walked: bool, shared: bool = False) -> list[Pass]:
+def plan_passes(phases: Sequence[Phase], walked: bool, shared: bool = False) -> list[OnlinePass]:
     """A pass for each phase, or for two of them where rows are walked or shared and what they fold
     is a pair."""
-    passes: list[Pass] = []
+    passes: list[OnlinePass] = []
     position = 0
     while position < len(phases):
         phase = phases[position]
@@ -55,7 +55,7 @@ def plan_passes(phases: Sequence[Phase], walked: bool, shared: bool = False) -> 
         joined = None
         if following is not None and (walked or shared):
             joined = _joined(phase, following, shared)
-        passes.append(joined or Pass(phase.body, (), phase.row))
+        passes.append(joined or OnlinePass(phase.body, (), phase.row))
         position += 2 if joined else 1
     return passes
 
@@ -176,7 +176,7 @@ class PairFold:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _joined(first: Phase, second: Phase, shared: bool) -> Pass | None:
+def _joined(first: Phase, second: Phase, shared: bool) -> OnlinePass | None:
     """Both phases as one pass, where the second reads of the first only maxima to subtract, or
     means where rows are shared."""
     found: dict[Accumulate, Pair | Moments] = {}
@@ -196,7 +196,7 @@ def _joined(first: Phase, second: Phase, shared: bool) -> Pass | None:
         return None
     chosen = {p.total if isinstance(p, Moments) else p.top for p in found.values()}
     kept = [statement for statement in first.body if statement not in chosen]
-    return Pass((*kept, *others), tuple(found.values()), (*first.row, *second.row))
+    return OnlinePass((*kept, *others), tuple(found.values()), (*first.row, *second.row))
 
 
 def _pairs(first: Phase, second: Phase) -> dict[Accumulate, Pair]:

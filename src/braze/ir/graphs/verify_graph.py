@@ -7,10 +7,11 @@ import torch
 from braze.ir.graphs.graph import Graph, Node, Value, computed_symbol, operands
 from braze.ir.graphs.print_graph import print_node
 from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.passes import InvalidProgram
 from braze.ir.types import TensorType, ValueType
 
 
-class GraphInvalid(Exception):
+class InvalidGraph(InvalidProgram):
     """A graph that breaks a rule: a bug of the stage that made it, not of the user's program."""
 
     def __init__(self, message: str, node: Node | None = None) -> None:
@@ -21,7 +22,7 @@ class GraphInvalid(Exception):
 
 
 def verify_graph(graph: Graph) -> None:
-    """Raise GraphInvalid unless: every value is defined once, before its uses, with a number of
+    """Raise InvalidGraph unless: every value is defined once, before its uses, with a number of
     its own; calls fit their schemas; aliases name inputs or owned outputs; a write-back has its
     input's shape, dtype and device, and each input at most one."""
     defined: set[Value] = set()
@@ -29,9 +30,9 @@ def verify_graph(graph: Graph) -> None:
 
     def define(value: Value, node: Node | None) -> None:
         if value in defined:
-            raise GraphInvalid(f"{value} is defined twice", node)
+            raise InvalidGraph(f"{value} is defined twice", node)
         if value.index in numbers:
-            raise GraphInvalid(f"two values have the number {value}", node)
+            raise InvalidGraph(f"two values have the number {value}", node)
         _check_type(value.type, node)
         defined.add(value)
         numbers[value.index] = value
@@ -53,41 +54,41 @@ def verify_graph(graph: Graph) -> None:
 
 def _check_type(type: ValueType, node: Node | None) -> None:
     if isinstance(type, TensorType) and len(type.shape) != len(type.stride):
-        raise GraphInvalid(f"{type}: shape and stride differ in length", node)
+        raise InvalidGraph(f"{type}: shape and stride differ in length", node)
 
 
 def _check_constant(type: ValueType, tensor: torch.Tensor) -> None:
     found = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device)
     if not isinstance(type, TensorType):
-        raise GraphInvalid(f"a constant of type {type}")
+        raise InvalidGraph(f"a constant of type {type}")
     if found != (type.dtype, type.shape, type.stride, type.device):
-        raise GraphInvalid(f"a constant's tensor is no {type}")
+        raise InvalidGraph(f"a constant's tensor is no {type}")
 
 
 def _check_uses(node: Node, defined: set[Value]) -> None:
     for value in operands(node):
         if value not in defined:
-            raise GraphInvalid(f"{value} is used before it is defined", node)
+            raise InvalidGraph(f"{value} is used before it is defined", node)
 
 
 def _check_call(node: Node) -> None:
     schema = node.op._schema
     positional = [a for a in schema.arguments if not a.kwarg_only]
     if len(node.args) > len(positional):
-        raise GraphInvalid(
+        raise InvalidGraph(
             f"{len(node.args)} arguments where the operator takes {len(positional)}", node
         )
     given = {a.name for a in positional[: len(node.args)]}
     names = {a.name for a in schema.arguments}
     for name, _ in node.kwargs:
         if name not in names:
-            raise GraphInvalid(f"the operator has no argument {name!r}", node)
+            raise InvalidGraph(f"the operator has no argument {name!r}", node)
         if name in given:
-            raise GraphInvalid(f"argument {name!r} is given twice", node)
+            raise InvalidGraph(f"argument {name!r} is given twice", node)
         given.add(name)
     for argument in schema.arguments:
         if argument.name not in given and not argument.has_default_value():
-            raise GraphInvalid(f"argument {argument.name!r} is missing", node)
+            raise InvalidGraph(f"argument {argument.name!r} is missing", node)
     _check_results(node)
 
 
@@ -102,7 +103,7 @@ def _check_results(node: Node) -> None:
     single = ("Tensor", "Optional[Tensor]", "number")
     expected = sum(kind in single for kind in kinds) + len(written)
     if len(node.outputs) != expected:
-        raise GraphInvalid(f"{len(node.outputs)} results where there are {expected}", node)
+        raise InvalidGraph(f"{len(node.outputs)} results where there are {expected}", node)
 
 
 def _check_outputs(graph: Graph, defined: set[Value]) -> None:
@@ -110,30 +111,30 @@ def _check_outputs(graph: Graph, defined: set[Value]) -> None:
     inputs = set(graph.inputs)
     for output in graph.outputs:
         if output.value not in defined:
-            raise GraphInvalid(f"output {output.value} is not defined")
+            raise InvalidGraph(f"output {output.value} is not defined")
         alias = output.alias
         if alias is None:
             continue
         if alias.base not in inputs and alias.base not in owned:
-            raise GraphInvalid(
+            raise InvalidGraph(
                 f"output {output.value} is a view of {alias.base}, which no one owns"
             )
         if len(alias.shape) != len(alias.stride):
-            raise GraphInvalid(f"output {output.value}: alias shape and stride differ in length")
+            raise InvalidGraph(f"output {output.value}: alias shape and stride differ in length")
 
 
 def _check_mutations(graph: Graph, defined: set[Value]) -> None:
     inputs, seen = set(graph.inputs), set()
     for mutation in graph.mutations:
         if mutation.input not in inputs:
-            raise GraphInvalid(f"{mutation.input} is written back and is no input")
+            raise InvalidGraph(f"{mutation.input} is written back and is no input")
         if mutation.input in seen:
-            raise GraphInvalid(f"input {mutation.input} is written back twice")
+            raise InvalidGraph(f"input {mutation.input} is written back twice")
         seen.add(mutation.input)
         if mutation.value not in defined:
-            raise GraphInvalid(f"{mutation.value} is written back and is not defined")
+            raise InvalidGraph(f"{mutation.value} is written back and is not defined")
         if not _same_contents(mutation.input.type, mutation.value.type):
-            raise GraphInvalid(
+            raise InvalidGraph(
                 f"input {mutation.input} of type {mutation.input.type} is written back "
                 f"from {mutation.value} of type {mutation.value.type}"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
@@ -34,13 +34,14 @@ from braze.ir.kernels.loops import (
 )
 from braze.ir.kernels.print_loops import print_statement
 from braze.ir.kernels.scalars import COMPUTE_DTYPES
+from braze.ir.passes import InvalidProgram
 from braze.shapes.expr import ZERO, Expr, Symbol, bounds, symbols
 
 _HALF = frozenset(COMPUTE_DTYPES)
 _FOLDS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
 
-class InvalidLoops(AssertionError):
+class InvalidLoops(InvalidProgram):
     """A loop program breaks a rule of `braze.ir.kernels.loops`; a bug in whoever made it."""
 
 
@@ -53,11 +54,28 @@ class _Known:
     regions: dict[Buffer, list[Definition]] = field(default_factory=dict)
     read: set[Buffer] = field(default_factory=set)
     size_symbols: set[Symbol] = field(default_factory=set)
+    is_scheduled: bool = False
 
 
 def verify_loops(program: LoopProgram) -> None:
     """Raise InvalidLoops where the program breaks a rule."""
+    _verify(program, _Known(set(program.inputs) | {buffer for buffer, _ in program.constants}))
+
+
+def verify_statements(program: LoopProgram, statements: Sequence[Statement]) -> None:
+    """The same of statements on their way through the schedule, in the place of the program's.
+    There a buffer may be written to again, by what is scattered into it or lies in a part of it
+    that nobody has read; and loops that became one walk over several dimensions by the last one's
+    coordinate."""
     known = _Known(set(program.inputs) | {buffer for buffer, _ in program.constants})
+    known.is_scheduled = True
+    _verify(replace(program, statements=tuple(statements)), known)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _verify(program: LoopProgram, known: _Known) -> None:
     for buffer in program.inputs:
         for size in (*buffer.shape, *buffer.stride):
             known.size_symbols |= symbols(size)
@@ -77,9 +95,6 @@ def verify_loops(program: LoopProgram) -> None:
         _require(target in program.inputs, f"{target} is written back but is no input")
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidLoops(message)
@@ -92,7 +107,8 @@ def _verify_statement(statement: Statement, known: _Known) -> None:
             known.read.add(buffer)
         for output in statement.outputs:
             if output is not None:
-                _require(output not in known.ready, f"{output} is computed twice")
+                again = output in known.ready and not known.is_scheduled
+                _require(not again, f"{output} is computed twice")
                 known.ready.add(output)
         return
     _verify_definition(statement, known)
@@ -109,8 +125,9 @@ def _buffers_in(arguments: Iterable[Any]) -> Iterable[Buffer]:
 def _verify_definition(definition: Definition, known: _Known) -> None:
     target = definition.target
     others = known.regions.setdefault(target, [])
-    _require(bool(others) or target not in known.ready, f"{target} is computed twice")
-    _require(target not in known.read, f"{target} is written after it was read")
+    if not known.is_scheduled:
+        _require(bool(others) or target not in known.ready, f"{target} is computed twice")
+        _require(target not in known.read, f"{target} is written after it was read")
     _require(len(definition.store) == len(target.shape), "store has another rank than the target")
     axes = dict(definition.axes)
     _require(len(axes) == len(definition.axes), "an axis appears twice")
@@ -175,13 +192,19 @@ def _is_unit(*coordinates: Expr) -> bool:
 def _verify_coordinates(
     coordinates: Sequence[Any], buffer: Buffer, scope: set[Symbol], known: _Known, is_guarded: bool
 ) -> None:
+    is_guarded = is_guarded or known.is_scheduled
     for n, (coordinate, size) in enumerate(zip(coordinates, buffer.shape, strict=True)):
         if not isinstance(coordinate, Expr):
             _require(coordinate.dtype == torch.int64, f"coordinate {n} is {coordinate.dtype}")
             continue
         loose = symbols(coordinate) - scope - known.size_symbols
         _require(not loose, f"{', '.join(map(str, loose))} of {buffer} is no axis")
-        if is_guarded or not isinstance(size, int) or not _is_affine(coordinate):
+        if (
+            is_guarded
+            or known.is_scheduled
+            or not isinstance(size, int)
+            or not _is_affine(coordinate)
+        ):
             continue
         if symbols(coordinate) & known.size_symbols:  # whose axes' sizes depend on them, too
             continue
