@@ -477,8 +477,11 @@ def _asks_each(value: Any) -> bool:
 def is_same(interpreter: Interpreter, left: Any, right: Any) -> bool:
     """`left is right`."""
     if left is not None and right is not None:
-        interpreter.guard_context.guard_identity(left)
-        interpreter.guard_context.guard_identity(right)
+        guard_context = interpreter.guard_context
+        if guard_context.by_code and guard_context.are_apart_by_code(left, right):
+            return False
+        guard_context.guard_identity(left)
+        guard_context.guard_identity(right)
     return left is right
 
 

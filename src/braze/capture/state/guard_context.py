@@ -469,6 +469,21 @@ class GuardContext:
             self.by_code.discard(id(value))
             self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)
 
+    def are_apart_by_code(self, first: Any, second: Any) -> bool:
+        """Whether a function that is guarded by what it does is never the other object, which is no
+        function or has other code: then no identity has to be guarded to say so."""
+        if id(first) not in self.by_code:
+            if id(second) not in self.by_code:
+                return False
+            first, second = second, first
+        if type(second) is not types.FunctionType:
+            return True
+        if code_of(second) is code_of(first):
+            return False
+        if id(second) not in self.by_code and (source := self.source_of(second)) is not None:
+            self.guard(AttributeSource(source, "__code__"), GuardKind.ID_MATCH, code_of(second))
+        return True
+
     def _guard_items(self, value: Any) -> None:
         """Guard what a tuple of a class of its own holds: by that C code hashes and compares it."""
         source = self.source_of(value)
@@ -602,8 +617,15 @@ class GuardContext:
         return entry[1]
 
     def read_attribute_value(self, owner: Any, name: str, value: Any) -> Any:
-        """Adopt what was found as `owner.name`, owner known."""
-        wrapped = self.wrap_value(value, AttributeSource(self.known[id(owner)][1], name))
+        """Adopt what was found as `owner.name`, owner known. A function that an argument carries
+        is one that was passed in; what a module holds stays."""
+        base = self.known[id(owner)][1]
+        source = AttributeSource(base, name)
+        is_new = type(value) is types.FunctionType and id(value) not in self.known
+        if is_new and not issubclass(type(owner), _KEEPERS) and is_made_often(value, base):
+            wrapped = self._wrap_code(value, source)
+        else:
+            wrapped = self.wrap_value(value, source)
         self.reads[attribute_key(owner, name)] = wrapped
         return wrapped
 
@@ -618,6 +640,10 @@ class GuardContext:
     def keep(self, value: Any) -> None:
         """Keep an object alive as long as the capture: its identity is in a table."""
         self._keep.append(value)
+
+
+# Whose attributes are functions that stay, whoever made them.
+_KEEPERS = (torch.nn.Module, type, types.ModuleType, types.FunctionType)
 
 
 def refuse_lazy(real: torch.Tensor, source: Source, layout: Any) -> Any:
