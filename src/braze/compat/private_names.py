@@ -188,6 +188,17 @@ function_modes: Callable[[], list[Any]] = essential(
 dispatch_modes: Callable[[], list[Any]] = essential(
     "torch.utils._python_dispatch:_get_current_dispatch_mode_stack"
 )
+
+
+def _softmax_without_nan(scores: torch.Tensor, dim: int) -> torch.Tensor:
+    """What `torch._safe_softmax` computes: zeros where all is -inf."""
+    hidden = torch.all(scores == float("-inf"), dim=dim, keepdim=True)
+    return torch.where(hidden, 0.0, torch.softmax(scores, dim=dim))
+
+
+safe_softmax: Callable[..., torch.Tensor] = optional(
+    "torch:_safe_softmax", "attention to nothing as one operator", _softmax_without_nan
+)
 innermost_dispatch_mode: Any = optional(
     "torch.utils._python_dispatch:_get_current_dispatch_mode", "programs that ask for their mode"
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -305,7 +306,37 @@ _CALLABLES: dict[str, Callable[[], Any]] = {
     "object": Object,
 }
 
+
+class Alarm(Exception):
+    """What the handler of a signal raises."""
+
+
+def cut_short(x: Any) -> Any:
+    """Takes several times as long as the alarm."""
+    try:
+        for _ in range(150):
+            x = x @ x
+            x = x / x.norm()
+    except Alarm:
+        return None
+    return x
+
+
+def under_an_alarm(made: Made) -> Any:
+    def ring(number: int, frame: Any) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        return made(torch.ones(256, 256))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 SITUATIONS = (
+    Situation("alarm", _is(cut_short), "signal", False, None, call=under_an_alarm),
     Situation("generator", _is(count_up), "unsupported-function", True),
     Situation(
         "coroutine",

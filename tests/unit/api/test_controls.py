@@ -271,7 +271,7 @@ def test_export_raises_at_a_break_and_as_the_program_does() -> None:
         y = x.sin()
         return y if y.sum() > 0 else -y
 
-    with pytest.raises(braze.exc.GraphBreakError, match=r"aten\.sin") as raised:
+    with pytest.raises(braze.exc.GraphBreakError, match=r"\bsin\(") as raised:
         braze.export(branch)(torch.randn(10))
     assert "f32[10][1]cpu" in str(raised.value)
     with pytest.raises(TypeError, match=r"sin\(\) takes 1 positional argument but 2"):

@@ -37,7 +37,7 @@ from braze.capture.calls.c_allowlist import (
 from braze.capture.calls.call_cache import Way
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.calls.torch_allowlist import is_binding_record, is_leaf_builtin
-from braze.capture.calls.torch_calls import leaf_call, unnoted_call
+from braze.capture.calls.torch_calls import calls_the_program, leaf_call, unnoted_call
 from braze.capture.calls.torch_queries import ask_torch, is_question
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.generators import InlinedGenerator
@@ -678,6 +678,7 @@ class _Tripwire:
             raise BreakRequested("unseen-python", f"{describe(self._function)} calls {name}")
 
 
+@calls_the_program
 def _with_tripwire(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import torch
 
@@ -306,7 +307,16 @@ def traced(
 _FAULTS = (AttributeError, KeyError, NameError, AssertionError)
 _OWN_FILES = str(Path(__file__).parents[2])
 # What calls C code is there last where that code raises.
-_CALLING_CODE = frozenset({traced.__code__, call_from.__code__})
+Called = TypeVar("Called", bound=Callable[..., Any])
+_CALLING_CODE = {traced.__code__, call_from.__code__}
+
+
+def calls_the_program(function: Called) -> Called:
+    """Mark a function of Braze's that calls C code in the program's place: what comes out of it is
+    the program's exception, none of Braze's."""
+    assert isinstance(function, types.FunctionType)
+    _CALLING_CODE.add(function.__code__)
+    return function
 
 
 def _is_own_fault(exception: Exception) -> bool:

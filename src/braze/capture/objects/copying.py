@@ -123,12 +123,17 @@ def _reduced(interpreter: Interpreter, owner: Any, cls: type) -> Any:
     if issubclass(cls, collections.OrderedDict):
         return cls, (), _asked_state(interpreter, owner, cls), *_items(interpreter, owner, cls)
     if guard_context.lookup(cls, "__getnewargs_ex__") is not ABSENT:
-        positional, keywords = interpreter.call(interpreter.attribute(owner, "__getnewargs_ex__"))
+        both = interpreter.call(interpreter.attribute(owner, "__getnewargs_ex__"))
+        if type(both) is not tuple or [*map(type, both)] != [tuple, dict]:
+            raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
+        positional, keywords = both
         made_by, given = copyreg.__newobj_ex__, (positional, keywords)  # type: ignore[attr-defined]
     elif guard_context.lookup(cls, "__getnewargs__") is _ITEMS_OF_TUPLE:
         given = ((*tuple.__iter__(interpreter.side_effects.contents(owner)),),)
     elif guard_context.lookup(cls, "__getnewargs__") is not ABSENT:
         given = interpreter.call(interpreter.attribute(owner, "__getnewargs__"))
+        if type(given) is not tuple:
+            raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
     state = _asked_state(interpreter, owner, cls)
     return made_by, (cls, *given), state, *_items(interpreter, owner, cls)
 

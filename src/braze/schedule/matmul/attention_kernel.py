@@ -62,6 +62,7 @@ from braze.shapes.substitution import substitute
 _LOG = logging.getLogger("braze.fusion")
 _PRODUCTS = ("aten::bmm", "aten::mm")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_AROUND = "it is not between two products that alone read what it reads and makes"
 _FEWEST = 32  # queries: a kernel computes blocks of 64
 _WIDEST = 256  # of queries and values: what a tile keeps is on the stack
 
@@ -75,10 +76,10 @@ def fuse_attention_kernels(
     for number, step in enumerate(steps[: settled if settled >= 0 else len(steps)]):
         if isinstance(step, Kernel) and len(step.phases) == 3:
             places = _around(steps, number, kept)
-            made = None if places is None else _attention(steps, places, step)
+            made = _AROUND if places is None else _attention(steps, places, step)
             if places is None or isinstance(made, str):
                 _LOG.info("attention at %s: not one kernel: %s", step.name, made)
-            elif made is not None:
+            else:
                 found[places[0]] = found[number] = None
                 found[places[1]] = made
                 _LOG.info("attention at %s: one kernel, no scores in memory", step.name)

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.private_names import safe_softmax
+
 _MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
 
 Modification: TypeAlias = Callable[..., Any]
@@ -76,7 +78,7 @@ def attention_in_python(
         sums = torch.where(empty.unsqueeze(-1), 0.0, scores).logsumexp(dim=-1)
         sums = torch.where(empty, -math.inf, sums)
         most = torch.max(scores, dim=-1)[0]
-        weights = torch._safe_softmax(scores, dim=-1)
+        weights = safe_softmax(scores, dim=-1)
         out = weights.to(query.dtype) @ value.to(query.dtype)
         return _laid_out(out, query.stride()), sums / math.log(2), most / math.log(2)
 
