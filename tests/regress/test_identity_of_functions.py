@@ -41,7 +41,9 @@ def applied(x: torch.Tensor, first: Function, second: object) -> torch.Tensor:
     return x.sin() if first is second else first(x)
 
 
-@pytest.mark.parametrize("second", [other, None, 3, "text", made_too(2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "second", [other, None, 3, "text", made_too(2.0)], ids=lambda v: type(v).__name__
+)
 def test_functions_that_are_told_apart_by_code_share_an_entry(second: object) -> None:
     with recorded() as journal:
         compiled = braze.compile(applied, fullgraph=True)
