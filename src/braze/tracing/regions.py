@@ -72,7 +72,7 @@ def trace_region(
     op: RegionOp,
     operands: Sequence[Any],
     sizes: Sequence[Any],
-    types: Sequence[Any],
+    types: Sequence[object],
     values: Sequence[Value] | None = None,
 ) -> list[TracedTensor]:
     """Record the call of a region, with what autograd notes of it. values: what the operands hold,
@@ -80,7 +80,9 @@ def trace_region(
 
     known: dict[RegionOp, Sequence[Any]] = {} if values is None else {op: values}
 
-    def execute(op: RegionOp, given: Sequence[Any], sizes: Sequence[Any], types: Any) -> Any:
+    def execute(
+        op: RegionOp, given: Sequence[Any], sizes: Sequence[Any], types: Sequence[object]
+    ) -> Any:
         if op.is_open and op not in known:
             raise Untraceable("gradients through a region while its sizes are symbols")
         return _recorded(tracer, op, given, known.get(op, given), sizes, types)
@@ -88,7 +90,7 @@ def trace_region(
     return list(call_region(op, operands, sizes, types, execute))
 
 
-def makes_own(op: Any) -> bool:
+def makes_own(op: torch._ops.OpOverload | RegionOp) -> bool:
     """Whether an operator's results are in memory of their own."""
     return isinstance(op, RegionOp) or describe_op(op).kind is OperatorKind.FUNCTIONAL
 
@@ -102,7 +104,7 @@ def _recorded(
     operands: Sequence[Any],
     values: Sequence[Any],
     sizes: Sequence[Any],
-    types: Any,
+    types: Sequence[object],
 ) -> list[TracedTensor]:
     tracked = any(op.differentiable) and any(operand.requires_grad for operand in operands)
     kinds = tuple(map(_type, types))
@@ -113,9 +115,10 @@ def _recorded(
     return [new_fake(Place(v.type, v, 0, each)) for v, each in zip(made, flows, strict=True)]
 
 
-def _type(like: Any) -> TensorType:
+def _type(like: object) -> TensorType:
     if isinstance(like, TensorType):
         return like
+    assert isinstance(like, TracedTensor), like
     kind: TensorType = like.place.type
     return contiguous(kind.dtype, kind.shape, kind.device)  # type: ignore[arg-type]
 

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import linecache
 import types
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from braze.capture.frames.dispatch_table import Step
 from braze.capture.frames.frame import Frame
+from braze.compat.python.bytecode import Instruction
 from braze.trace import enabled, log_line
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _LOGS = ("trace_source", "trace_call", "trace_bytecode")
 _PLAIN = (int, float, bool, str, bytes, types.NoneType)
@@ -48,13 +52,13 @@ class StepTracing:
     def _step(self, step: Step) -> Step:
         handler, instruction = step
 
-        def logged(interpreter: Any, frame: Frame, instruction: Any) -> Any:
+        def logged(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool | None:
             self._log(frame, instruction)
             return handler(interpreter, frame, instruction)
 
         return logged, instruction
 
-    def _log(self, frame: Frame, instruction: Any) -> None:
+    def _log(self, frame: Frame, instruction: Instruction) -> None:
         file, line = frame.code.co_filename, instruction.line
         if line and self._place != (file, line):
             self._place = file, line
@@ -71,7 +75,7 @@ def make_step_tracing() -> StepTracing | None:
     return StepTracing() if any(map(enabled, _LOGS)) else None
 
 
-def _operand(instruction: Any) -> str:
+def _operand(instruction: Instruction) -> str:
     """What the instruction is of: a name, a constant, or nothing."""
     value = instruction.value
     if isinstance(value, str) and instruction.name != "LOAD_CONST":

@@ -454,7 +454,10 @@ class _Parser:
 
 
 def _undifferentiable(op: RegionOp, wanted: object, given: object) -> RegionOp:
-    raise NotImplementedError("gradients of a region that was parsed")
+    """No program comes here: a region read from text says that no gradients flow through it."""
+    raise NotImplementedError(
+        f"{op} was read from a graph's text, which holds no gradient: trace the program instead"
+    )
 
 
 _LINE_PARSERS = {

@@ -28,7 +28,9 @@ from braze.ir.types import TensorType, ValueType
 
 Program: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
 # (operator, operands, sizes, types of the results) -> results: runs the operator, or records it.
-Execute: TypeAlias = Callable[["RegionOp", Sequence[Any], Sequence[Any], Any], Sequence[Any]]
+Execute: TypeAlias = Callable[
+    ["RegionOp", Sequence[Any], Sequence[Any], Sequence[object]], Sequence[Any]
+]
 
 
 class RegionKind(enum.Enum):
@@ -150,7 +152,11 @@ def graphs_of(node: Node) -> tuple[Graph, ...]:
 
 
 def call_region(
-    op: RegionOp, operands: Sequence[Any], sizes: Sequence[Any], types: Any, execute: Execute
+    op: RegionOp,
+    operands: Sequence[Any],
+    sizes: Sequence[Any],
+    types: Sequence[object],
+    execute: Execute,
 ) -> Sequence[Any]:
     """The results of a region as autograd sees them. types: of the results, for who records them:
     a type, or a tensor that a contiguous result has the shape, dtype and device of."""
@@ -192,7 +198,7 @@ def _laid_out(tensor: Any, stride: Any) -> Any:
 
 
 def _run(
-    op: RegionOp, operands: Sequence[Any], sizes: Sequence[Any], types: Any
+    op: RegionOp, operands: Sequence[Any], sizes: Sequence[Any], types: Sequence[object]
 ) -> Sequence[torch.Tensor]:
     programs: Sequence[Program] = op.programs
     if not programs:
@@ -270,7 +276,12 @@ _RUN = {
 class _TakenRegion(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, op: RegionOp, sizes: Any, types: Any, execute: Execute, *operands: Any
+        ctx: Any,
+        op: RegionOp,
+        sizes: Any,
+        types: Sequence[object],
+        execute: Execute,
+        *operands: Any,
     ) -> Any:
         ctx.op, ctx.sizes, ctx.execute = op, sizes, execute
         ctx.save_for_backward(*operands)
