@@ -16,9 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
-import json
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +24,6 @@ from typing import Protocol, final
 
 import torch
 
-from braze.cache import cache_of
 from braze.compat.torch.cuda import storage_at
 from braze.compat.torch.grad_mode import without_autocast
 from braze.compat.torch.versions import TORCH
@@ -35,17 +31,16 @@ from braze.ir.device_rates import NOT_YET, Measured, Rate
 from braze.options import Options, config
 from braze.runtime.cuda.cublas_workspace import PRODUCTS_LOADED
 from braze.runtime.cuda.driver_api import DRIVERS, CudaDriver
+from braze.runtime.launch.kept_measurements import kept_measurement, note_measurement
 
 _COPIED = 128 << 20  # bytes: more than any second-level cache
 _PRODUCT = 4096  # rows, columns and summed
 _LAUNCHES = 128
 _SECONDS = 0.01  # of runs of one rate, without the first one
 _MOST_RUNS = 5
-_WAITED = 10.0  # seconds for another process that measures
 _VERSION = 1  # of what is measured
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_LOG = logging.getLogger("braze.perf_hints")
 
 
 @final
@@ -69,27 +64,18 @@ class Probe(Protocol):
 
 def measured_rate(probe: Probe, rate: Rate, facts: tuple[str, ...], options: Options) -> Measured:
     """A rate, from the cache or measured. facts: of card and driver."""
-    text = "\n".join((str(_VERSION), str(TORCH), rate, *facts))
-    key = hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    def made() -> bytes:
-        began = time.perf_counter()
-        found = _rounded(getattr(probe, rate)())
-        spent = (time.perf_counter() - began) * 1e3
-        message = f"{facts[0]}: {rate} of {found:.2g}, measured in {spent:.0f} ms"
-        _LOG.info("%s", message, extra={"origin": "", "artefact": "perf_hints"})
-        return json.dumps({"rate": found}).encode()
-
-    def accepts(content: bytes) -> bool:
-        return _rate_in(content) is not None
-
     try:
-        return _rate_in(cache_of(options).obtain("rates", key, made, _WAITED, accepts))
+        return kept_measurement(
+            "rate",
+            (_VERSION, TORCH, rate, *facts),
+            lambda: _rounded(getattr(probe, rate)()),
+            lambda found: f"{facts[0]}: {rate} of {found:.2g}",
+            options,
+        )
     except LibraryNotLoaded:
         return NOT_YET
     except (RuntimeError, OSError) as error:
-        message = f"{facts[0]}: {rate} cannot be measured: {error}"
-        _LOG.info("%s", message, extra={"origin": "", "artefact": "perf_hints"})
+        note_measurement(f"{facts[0]}: {rate} cannot be measured: {error}")
         return None
 
 
@@ -272,12 +258,3 @@ def _rounded(rate: float) -> float:
     if not (math.isfinite(rate) and rate > 0):
         raise RuntimeError(f"{rate} is no rate")
     return float(f"{rate:.1e}")
-
-
-def _rate_in(content: bytes) -> float | None:
-    """The rate in a content; None where there is none."""
-    try:
-        rate = json.loads(content)["rate"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return rate if isinstance(rate, float) and math.isfinite(rate) and rate > 0 else None

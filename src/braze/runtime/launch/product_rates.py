@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from typing import final
 
 import torch
 
-from braze.cache import cache_of
 from braze.compat.torch.grad_mode import without_autocast
 from braze.compat.torch.versions import TORCH
 from braze.errors import BrazeError
@@ -32,6 +29,7 @@ from braze.locks import make_lock
 from braze.options import Options
 from braze.runtime.launch.build_cache import library_of
 from braze.runtime.launch.cpp_compiler import NoCompiler, Toolchain, find_for_kernels
+from braze.runtime.launch.kept_measurements import kept_measurement, note_measurement
 from braze.shapes.expr import constant_value
 
 _CLEARLY = 0.9  # of ATen's time: measurements of one machine differ by a few hundredths
@@ -39,9 +37,7 @@ _ROWS, _COLUMNS, _DEPTH = 448, 1024, 1024  # at most, of what is timed
 _TILE = 56  # rows that are timed are whole tiles
 _LEAST_RUNS, _MOST_RUNS = 4, 12
 _SECONDS = 0.06  # of runs of a class, above the least number
-_WAITED = 10.0  # seconds for another process that measures
 _VERSION = 1
-_LOG = logging.getLogger("braze.perf_hints")
 
 
 @final
@@ -110,26 +106,17 @@ def _share(
 ) -> float:
     """From the cache or measured; infinite where it cannot be."""
     code = hashlib.sha256(probe.text.encode()).hexdigest()
-    facts = (_VERSION, TORCH, toolchain.identity, code, threads, kind)
-    key = hashlib.sha256("\n".join(map(str, facts)).encode()).hexdigest()[:32]
-
-    def made() -> bytes:
-        began = time.perf_counter()
-        found = _measured(kind, threads, library_of((probe,), toolchain, options))
-        spent = (time.perf_counter() - began) * 1e3
-        text = f"{kind}: a kernel takes {found:.2f} of ATen's time, measured in {spent:.0f} ms"
-        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
-        return json.dumps({"share": found}).encode()
-
-    def accepts(content: bytes) -> bool:
-        return _share_in(content) is not None
-
     try:
-        found = cache_of(options).obtain("rates", key, made, _WAITED, accepts)
-        return _share_in(found) or math.inf
+        found = kept_measurement(
+            "share",
+            (_VERSION, TORCH, toolchain.identity, code, threads, kind),
+            lambda: _measured(kind, threads, library_of((probe,), toolchain, options)),
+            lambda share: f"{kind}: a kernel takes {share:.2f} of ATen's time",
+            options,
+        )
+        return found or math.inf
     except (RuntimeError, OSError, BrazeError) as error:
-        text = f"{kind} cannot be measured: {error}"
-        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
+        note_measurement(f"{kind} cannot be measured: {error}")
         return math.inf
 
 
@@ -172,12 +159,3 @@ def _seconds(run: Callable[[], object]) -> float:
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
-
-
-def _share_in(content: bytes) -> float | None:
-    """The share in a content; None where there is none."""
-    try:
-        share = json.loads(content)["share"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return share if isinstance(share, float) and math.isfinite(share) and share > 0 else None
