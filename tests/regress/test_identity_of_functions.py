@@ -118,3 +118,41 @@ def test_new_mask_functions_of_one_code_share_an_entry() -> None:
         )
     (row,) = [row for row in braze.status() if "flex_attention" in row.name]
     assert row.recompiles == 0, row.last_recompile
+
+
+class Owner:
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+OWNER, ANOTHER = Owner(), Owner()
+METHOD = OWNER.method
+
+
+def by_identity(x: torch.Tensor, first: object, second: object) -> torch.Tensor:
+    return x + (1 if first is second else 2)
+
+
+def by_equality(x: torch.Tensor, first: object, second: object) -> torch.Tensor:
+    return x + (1 if first == second else 2)
+
+
+def against_a_global(x: torch.Tensor, first: object, second: object) -> torch.Tensor:
+    return x + (1 if first is METHOD else 2)
+
+
+@pytest.mark.parametrize("function", [by_identity, by_equality, against_a_global])
+def test_bound_methods_are_told_apart_as_in_eager(function: Callable[..., torch.Tensor]) -> None:
+    """An entry compiled for two methods served one method twice, and methods of two objects."""
+    x = torch.zeros(1)
+    calls: list[Callable[[], tuple[object, object]]] = [
+        lambda: (OWNER.method, OWNER.method),
+        lambda: (METHOD, METHOD),
+        lambda: (OWNER.method, ANOTHER.method),
+        lambda: (METHOD, OWNER.method),
+    ]
+    for order in itertools.permutations(calls):
+        compiled = braze.compile(function, options={"recompile_limit": 20})
+        for make in order:
+            first, second = make()
+            assert torch.equal(compiled(x, first, second), function(x, first, second)), order

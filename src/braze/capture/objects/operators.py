@@ -424,6 +424,7 @@ def equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
         return _equal_items(interpreter, first, second)
     if torch.Size in (type(left), type(right)) and (_asks_each(left) or _asks_each(right)):
         return _equal_items(interpreter, left, right)
+    _refuse_methods(interpreter, left, right)
     interpreter.guard_context.guard_identity(left)
     interpreter.guard_context.guard_identity(right)
     method = interpreter.guard_context.lookup(type(left), "__eq__")
@@ -478,11 +479,22 @@ def is_same(interpreter: Interpreter, left: Any, right: Any) -> bool:
     """`left is right`."""
     if left is not None and right is not None:
         guard_context = interpreter.guard_context
+        _refuse_methods(interpreter, left, right)
         if guard_context.by_code and guard_context.are_apart_by_code(left, right):
             return False
         guard_context.guard_identity(left)
         guard_context.guard_identity(right)
     return left is right
+
+
+def _refuse_methods(interpreter: Interpreter, left: Any, right: Any) -> None:
+    """Bound methods from outside are guarded by what they are made of, each by itself: whether two
+    are one, or of one object, is for the program to ask."""
+    pair = (left, right)
+    if type(left) is type(right) is types.MethodType and any(
+        interpreter.guard_context.source_of(method) is not None for method in pair
+    ):
+        raise BreakRequested("unseen-callable", "a comparison of bound methods")
 
 
 def _same_or_equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
