@@ -82,9 +82,10 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
+from braze.ir.kernels.loops import bytes_of
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.print_schedule import print_fusion, print_schedule
-from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, origins_of
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
 from braze.lower import lower
@@ -106,7 +107,7 @@ from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
-from braze.trace import BreakNote, CompileRecorder, Journal, enabled
+from braze.trace import BreakNote, CompileRecorder, Journal, KernelNote, enabled
 from braze.tracing import Tracer
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
@@ -135,8 +136,10 @@ def compile_graph(
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
+        sources = dataclasses.replace(sources, title=recorder.new_graph())
         kernels = [step for step in plan.steps if isinstance(step, Kernel)]
         recorder.count("kernels", len(kernels))
+        recorder.note_kernels(lambda: map(_kernel_note, kernels))
         if products := sum(kernel.product is not None for kernel in kernels):
             recorder.count("products", products)
         recorder.emit("output_code", lambda: print_sources(sources))
@@ -184,6 +187,11 @@ def _plan(
         recorder.emit("schedule", lambda: print_schedule(plan))
         recorder.emit("fusion", lambda: print_fusion(plan))
     return plan
+
+
+def _kernel_note(kernel: Kernel) -> KernelNote:
+    places = dict.fromkeys(f"{o.file}:{o.line}" for o in origins_of(kernel))
+    return KernelNote(kernel.name, sum(map(bytes_of, kernel.memory)), tuple(places))
 
 
 CompileOne: TypeAlias = Callable[[Graph, CompileRecorder, Role], GraphCallable]

@@ -14,6 +14,7 @@ compile ends its `CompileRecord` goes to a `Journal`: the process-wide one, or o
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import time
@@ -60,6 +61,8 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
 
 # Found once: to look for a logger takes a lock of the process at each compile.
 _LOGGERS = MappingProxyType({name: logging.getLogger(f"braze.{name}") for name in ARTEFACTS})
+
+_GRAPHS = itertools.count()
 
 # Why a call is left to eager, where that is no graph break: one of the catalogue keeps its code.
 EAGER_CODES: Mapping[str, str] = MappingProxyType(
@@ -220,6 +223,17 @@ class PassNote:
 
 @final
 @frozen
+class KernelNote:
+    """One kernel: its name, the bytes of the buffers that it reads and writes (those of known
+    sizes), and the places in the program that it computes."""
+
+    name: str
+    bytes: int
+    places: tuple[str, ...]
+
+
+@final
+@frozen
 class CompileRecord:
     """One frame, compiled once.
 
@@ -228,6 +242,8 @@ class CompileRecord:
         eager: `graph_break`, `raised` or `once` says why) or "failed".
     stages: wall seconds by stage, in the order in which they began.
     passes: those of the stages that are made of passes, in the order in which they ran.
+    graphs: the titles that a profiler shows its compiled graphs by.
+    kernels: of all of them, for `explain`.
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
     raised: what the program raised while it was captured, so that it was left to eager; or "".
@@ -251,6 +267,8 @@ class CompileRecord:
     once: str = ""
     paddings: tuple[str, ...] = ()
     passes: tuple[PassNote, ...] = ()
+    graphs: tuple[str, ...] = ()
+    kernels: tuple[KernelNote, ...] = ()
 
 
 @final
@@ -336,6 +354,8 @@ class CompileRecorder:
         self._once = ""
         self._paddings: list[str] = []
         self._passes: list[PassNote] = []
+        self._graphs: list[str] = []
+        self._kernels: list[KernelNote] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -357,6 +377,12 @@ class CompileRecorder:
         self._passes.append(note)
         self.emit("passes", lambda: str(note))
 
+    def new_graph(self) -> str:
+        """The title of a graph that is compiled: its number is that of no other in the process."""
+        title = f"braze {self.function} ({self.origin}), graph {next(_GRAPHS)}"
+        self._graphs.append(title)
+        return title
+
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter ("kernels", "cache_hits")."""
         with self._lock:
@@ -374,6 +400,11 @@ class CompileRecorder:
         """The guards of the entry; printed only where a report will show them."""
         if self.journal.detailed:
             self._guards = tuple(map(str, guards))
+
+    def note_kernels(self, kernels: Callable[[], Iterable[KernelNote]]) -> None:
+        """The kernels of a graph; asked for only where a report will show them."""
+        if self.journal.detailed:
+            self._kernels += kernels()
 
     def note_break(self, note: BreakNote) -> None:
         """Why the frame ends in a graph break, or was refused."""
@@ -449,6 +480,8 @@ class CompileRecorder:
             once=self._once,
             paddings=tuple(self._paddings),
             passes=tuple(self._passes),
+            graphs=tuple(self._graphs),
+            kernels=tuple(self._kernels),
         )
         self.journal.add(record)
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)

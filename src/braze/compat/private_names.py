@@ -222,6 +222,28 @@ TensorBase: Any = optional(
     "torch._C:TensorBase", "what all tensors inherit from", torch.Tensor.__mro__[1]
 )
 
+# --- profiles ----------------------------------------------------------------------------------
+
+
+@final
+class _NoProfiler:
+    """Says that no profiler is at work."""
+
+    _is_profiler_enabled = False
+
+
+# The module whose attribute says whether a profiler is at work: read at each call.
+profiler: Any = torch.autograd.profiler
+if (
+    optional(
+        "torch.autograd.profiler:_is_profiler_enabled",
+        "compiled graphs and kernels are regions of a profile; without it their operators are",
+        None,
+    )
+    is None
+):
+    profiler = _NoProfiler
+
 # --- the dispatcher ----------------------------------------------------------------------------
 
 if TYPE_CHECKING:

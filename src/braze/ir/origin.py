@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import final
 
 from braze.frozen import frozen
@@ -16,12 +18,16 @@ class Origin:
     line: 1-based line number.
     function: name of the function that holds the line.
     call: the torch-level call made there ("torch.nn.functional.linear"), or "".
+    op: the operator of the graph that was lowered, where one was ("aten.add.Tensor"), or "".
+    inlined: those of statements that were substituted into this one, in the order of computation.
     """
 
     file: str
     line: int
     function: str = ""
     call: str = ""
+    op: str = ""
+    inlined: tuple[Origin, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
@@ -29,3 +35,17 @@ class Origin:
 
 
 UNKNOWN = Origin("<unknown>", 0)
+
+
+def with_inlined(origin: Origin, others: Iterable[Origin]) -> Origin:
+    """The origin of a statement into which others were substituted."""
+    known = dict.fromkeys(part for other in others for part in origins_in(other))
+    parts = tuple([part for part in known if part not in origin.inlined])
+    return replace(origin, inlined=(*parts, *origin.inlined)) if parts else origin
+
+
+def origins_in(origin: Origin) -> tuple[Origin, ...]:
+    """Those of what was substituted, then the origin itself; none has anything inlined."""
+    if not origin.inlined:
+        return (origin,)
+    return (*origin.inlined, replace(origin, inlined=()))

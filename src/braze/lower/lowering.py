@@ -192,7 +192,7 @@ class Lowering:
                 return
             value = node.outputs[0]
             assert value is not None
-            self.places[value] = self._place(lowered, _tensor_type(value), node.origin)
+            self.places[value] = self._place(lowered, _tensor_type(value), call.origin)
 
     def call_extern(self, node: Node) -> None:
         """Emit a call of the operator's ATen kernel."""
@@ -207,7 +207,8 @@ class Lowering:
             buffer = self.new_buffer(_tensor_type(value))
             self.places[value] = whole(buffer)
             outputs.append(buffer)
-        self.statements.append(ExternCall(op, args, kwargs, tuple(outputs), node.origin))
+        origin = replace(node.origin, op=str(node.op))
+        self.statements.append(ExternCall(op, args, kwargs, tuple(outputs), origin))
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -422,6 +423,11 @@ class OperatorCall:
         assert value is not None
         return _tensor_type(value)
 
+    @property
+    def origin(self) -> Origin:
+        """Where the node came from, with its operator."""
+        return replace(self.node.origin, op=str(self.node.op))
+
     def is_used(self, position: int) -> bool:
         """Whether anything reads a result."""
         return self.node.outputs[position] in self.lowering.used
@@ -516,13 +522,13 @@ class OperatorCall:
         shape = tuple(shape)
         device = next(_tensor_type(v).device for v in self.node.outputs if v is not None)
         kind = TensorType(dtype, shape, contiguous_strides(shape), device)
-        return self.lowering.define(kind, body, self.node.origin)
+        return self.lowering.define(kind, body, self.origin)
 
     def result(self, position: int, body: Body) -> Stored:
         """Define one of several results."""
         value = self.node.outputs[position]
         assert value is not None
-        place = self.lowering.define(_tensor_type(value), body, self.node.origin)
+        place = self.lowering.define(_tensor_type(value), body, self.origin)
         self.lowering.places[value] = place
         return place
 
@@ -545,7 +551,7 @@ class OperatorCall:
             at = axis_coordinates(axes)
             pending.append((axes, store(at), cast(body(at), kind.dtype)))
         for axes, at, scalar in pending:
-            self.lowering.emit(target, axes, at, scalar, self.node.origin)
+            self.lowering.emit(target, axes, at, scalar, self.origin)
         self.lowering.places[value] = whole(target)
 
 

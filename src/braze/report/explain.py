@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, final
 
 from braze.frozen import frozen
-from braze.trace import BreakNote, CompileRecord, Journal, LeftToEager
+from braze.trace import BreakNote, CompileRecord, Journal, KernelNote, LeftToEager, PassNote
 
 
 @final
@@ -68,6 +68,16 @@ class Explanation:
             for name, spent in record.stages:
                 seconds[name] = seconds.get(name, 0.0) + spent
         return seconds
+
+    @property
+    def passes(self) -> tuple[PassNote, ...]:
+        """The passes over graphs and schedules, in the order in which they ran."""
+        return tuple(note for record in self.records for note in record.passes)
+
+    @property
+    def kernels(self) -> tuple[KernelNote, ...]:
+        """The kernels of all graphs."""
+        return tuple(note for record in self.records for note in record.kernels)
 
     @property
     def compile_seconds(self) -> float:

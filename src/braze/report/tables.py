@@ -7,6 +7,7 @@ others, and a program that trains has no use for it.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,10 @@ def _sections(explanation: Explanation) -> Iterable[RenderableType]:
         yield _ops_table(explanation)
     if explanation.stage_seconds:
         yield _times_table(explanation)
+    if explanation.passes:
+        yield _passes_table(explanation)
+    if explanation.kernels:
+        yield _kernels_table(explanation)
     if explanation.guards:
         yield _guard_text(explanation.guards)
 
@@ -113,6 +118,32 @@ def _times_table(explanation: Explanation) -> Table:
     made.columns[1].justify = "right"
     for name, seconds in explanation.stage_seconds.items():
         made.add_row(name, f"{1e3 * seconds:.1f}")
+    return made
+
+
+def _passes_table(explanation: Explanation) -> Table:
+    made = table("Passes", "stage", "pass", "ms", "")
+    made.columns[2].justify = "right"
+    seconds: dict[tuple[str, str], float] = {}
+    changed = set()
+    for note in explanation.passes:
+        key = note.stage, note.name
+        seconds[key] = seconds.get(key, 0.0) + note.seconds
+        if note.changed:
+            changed.add(key)
+    for key, spent in seconds.items():
+        made.add_row(*key, f"{1e3 * spent:.1f}", "" if key in changed else "(unchanged)")
+    return made
+
+
+def _kernels_table(explanation: Explanation) -> Table:
+    made = table("Kernels", "kernel", "bytes", "lines")
+    made.columns[1].justify = "right"
+    for note in explanation.kernels[:SHOWN_ROWS]:
+        lines = ", ".join([os.path.basename(place) for place in note.places])
+        made.add_row(note.name, f"{note.bytes:,}", lines)
+    if len(explanation.kernels) > SHOWN_ROWS:
+        made.add_row(f"... {len(explanation.kernels) - SHOWN_ROWS} more", "", "")
     return made
 
 

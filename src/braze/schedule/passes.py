@@ -26,6 +26,7 @@ from braze.schedule.analysis.uses import Uses, extern_reads, find_uses
 from braze.schedule.fusion.build_kernel import build_kernel
 from braze.schedule.fusion.fuse import Extern, Fused, fuse
 from braze.schedule.fusion.fuse_scalars import join_numbers
+from braze.schedule.fusion.name_kernels import name_kernels
 from braze.schedule.matmul.attention_kernel import fuse_attention_kernels
 from braze.schedule.matmul.matmul_fusion import ChooseProduct, fuse_products
 from braze.schedule.matmul.unaligned_gemm import write_odd_rows
@@ -76,6 +77,7 @@ def schedule(
     while not attempts.succeeded(planned.final.steps):
         planned = _planned(given[0], options, attempts, choose, note)
     program, final = planned.state.program, planned.final
+    final = replace(final, steps=name_kernels(final.steps))
     written = tuple([(buffer, _whole(buffer)) for buffer in planned.state.scattered])
     lasting = replace(program, mutations=(*program.mutations, *written))
     placement = place(lasting, final.steps, target)

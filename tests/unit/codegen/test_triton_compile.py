@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -199,7 +198,7 @@ def compiled() -> dict[str, list[dict[str, Any]]]:
     made |= {name: _convolution(name) for name in CONVOLUTIONS}
     for name, sources in made.items():
         for function in {launch.function for step in sources.launches for launch in step}:
-            fields = dataclasses.asdict(function)
+            fields = function.facts()
             del fields["stages"]
             rows.append(list(fields.values()))
             owners.append(name)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+import torch
 
+import braze
 from braze.report.explain import Explanation, summarise
 from braze.trace import BreakNote, CompileRecorder, Journal
 
@@ -80,3 +82,18 @@ def test_it_shows_on_the_terminal(
 ) -> None:
     explanation.show()
     assert "2 graphs" in capsys.readouterr().out
+
+
+def test_explain_shows_passes_and_kernels() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) * 2
+
+    found = braze.explain(function)(torch.randn(6, 8))
+    (kernel,) = found.kernels
+    line = function.__code__.co_firstlineno + 1
+    assert kernel.name == "fused_relu_mul_0" and kernel.bytes == 2 * 4 * 48
+    assert kernel.places == (f"{__file__}:{line}",)
+    names = [note.name for note in found.passes]
+    assert names.index("remove_dead_nodes") < names.index("inline")
+    text = str(found)
+    assert "(unchanged)" in text and f"test_explain.py:{line}" in text and "384" in text

@@ -3,9 +3,12 @@
 extern "C" int segment0(char** table, const i64* sizes, int threads) {
     int fault = 0;
     static const u16 t0[] = {0, 2};
-    bz_call(k_3fa0..., table, t0, 2, sizes, 0, threads, &fault);
+    bz_call(k_3fa0..., table, t0, 2, sizes, 0, threads, &fault, 0, 0);
     return fault;
 }
+
+Readers, and the compiler, see `fused_add_gelu_3` in the place of `k_3fa0...`, behind the lines of
+the program that it computes: `SourceUnit.readable`.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from braze.codegen.cpp.operators import SPECIAL_CALLS
 from braze.codegen.cpp.product import product_text
 from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.codegen.segments import size_symbols
-from braze.ir.kernels.kernel import KernelSources, Segment, SourceUnit
+from braze.ir.kernels.kernel import KernelLabel, KernelSources, Segment, SourceUnit
 from braze.ir.kernels.loops import Buffer
-from braze.ir.kernels.schedule import Kernel, Schedule, kernel_runs, scatters
+from braze.ir.kernels.schedule import Kernel, Schedule, kernel_runs, origins_of, scatters
 from braze.options import Options
 from braze.shapes.expr import Symbol
 
@@ -82,6 +85,7 @@ class _Sources:
     texts: dict[Kernel, tuple[str, Form]] = field(default_factory=dict)
     users: dict[str, set[str]] = field(default_factory=dict)
     kernels: dict[str, str] = field(default_factory=dict)
+    launches: dict[str, list[Kernel]] = field(default_factory=dict)
     entries: list[str] = field(default_factory=list)
 
     def add_kernel(self, kernel: Kernel) -> None:
@@ -105,6 +109,7 @@ class _Sources:
                 lines.append(f"    static const i64 c{number}[] = {{{_listed(numbers)}}};")
             held = f"c{number}" if numbers else "0"
             arguments = f"table, t{number}, {len(places)}, sizes, {held}, threads, &fault"
+            arguments += f", {len(self.entries)}, {number}"
             if scatters(kernel):  # into an input, maybe, where the kernels before checked
                 lines.append("    if (fault) return fault;")
             lines.append(f"    bz_call({name}, {arguments});")
@@ -117,12 +122,13 @@ class _Sources:
         if count == 1 or kernels_a_unit == 1:
             shared = [f"// --- kernels ---\n{text}" for text in texts]
             entries = [_resource("entries.cpp"), *self.entries] if texts else []
-            return (SourceUnit("kernels", _unit([*shared, *entries])),)
+            return (SourceUnit("kernels", _unit([*shared, *entries]), self._labels()),)
         count += count % 2
-        units = []
+        units, labels = [], self._labels()
         for number in range(count):
             part = [_exported(text) for text in texts[number::count]]
-            units.append(SourceUnit(f"kernels{number}", _unit(part)))
+            here = labels[number::count]
+            units.append(SourceUnit(f"kernels{number}", _unit(part), here, has_local_names=False))
         declared_here = [
             f"void {name}(char* const*, const i64*, const i64*, int, int*);"
             for name in self.kernels.values()
@@ -144,7 +150,16 @@ class _Sources:
         if name is None:
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             name = self.kernels[text] = f"k_{digest}"
+        self.launches.setdefault(name, []).append(kernel)
         return name, numbers
+
+    def _labels(self) -> tuple[KernelLabel, ...]:
+        """How each function is to be shown, in their order: named as the first kernel that it
+        serves."""
+        return tuple(
+            KernelLabel(name, served[0].name, tuple([(k.name, origins_of(k)) for k in served]))
+            for name, served in ((name, self.launches[name]) for name in self.kernels.values())
+        )
 
 
 def _resource(name: str) -> str:

@@ -19,9 +19,9 @@ from braze.codegen.triton.shared import share_functions
 from braze.codegen.triton.tiling import Tiling
 from braze.codegen.triton.together import launch_together
 from braze.ir.device_model import DeviceModel
-from braze.ir.kernels.kernel import DeviceFunction, KernelSources, Launch
+from braze.ir.kernels.kernel import DeviceFunction, KernelLabel, KernelSources, Launch
 from braze.ir.kernels.loops import Buffer, ExternCall
-from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Step
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Step, origins_of
 from braze.options import Options
 from braze.shapes.expr import Symbol, bounds
 
@@ -122,12 +122,12 @@ class _TritonSources:
         ]
         signature += [_size_type(symbol, tiling) for symbol, _ in used]
         signature += ["constexpr"] * len(blocks)
-        function = self._function(tiling, text, tuple(signature), body.checked)
+        function = self._function(kernel, tiling, text, tuple(signature), body.checked)
         grid = (programs(tiling), 1, 1)
         return Launch(function, grid, (*kernel.memory, *(symbol + 0 for symbol, _ in used)))
 
     def _function(
-        self, tiling: Tiling, text: str, signature: tuple[str, ...], checked: bool
+        self, kernel: Kernel, tiling: Tiling, text: str, signature: tuple[str, ...], checked: bool
     ) -> DeviceFunction:
         constants = tuple(d.block for d in tiling.axes)
         key = (text, signature, constants, tiling.warps)
@@ -143,6 +143,7 @@ class _TritonSources:
                 tuple(n for n, kind in enumerate(signature) if kind.startswith("*")),
                 tiling.warps,
                 checked=checked,
+                label=KernelLabel(name, kernel.name, ((kernel.name, origins_of(kernel)),)),
             )
         return found
 

@@ -6,21 +6,51 @@ between two extern calls, so that starting a kernel costs a C call.
 
 from __future__ import annotations
 
-from typing import TypeAlias, final
+import dataclasses
+import linecache
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias, final
 
 from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer
+from braze.ir.origin import Origin
 from braze.ir.types import Size
 from braze.shapes.expr import Symbol
 
 
 @final
 @frozen
+class KernelLabel:
+    """How a reader knows a function of generated source.
+
+    symbol: its name in the text, a hash of what it does. name: after its operators. launches: for
+    each kernel that it serves, the kernel's name and the places in the program that it computes.
+    """
+
+    symbol: str
+    name: str
+    launches: tuple[tuple[str, tuple[Origin, ...]], ...]
+
+
+@final
+@frozen
 class SourceUnit:
-    """One translation unit; `text` is complete and includes nothing."""
+    """One translation unit; `text` is complete and includes nothing.
+
+    Names and lines of the program are no part of the text: equal kernels of two programs are built
+    once, under the hash of it. labels: of the functions here, for `readable`. has_local_names:
+    other units know none of them.
+    """
 
     name: str
     text: str
+    labels: tuple[KernelLabel, ...] = ()
+    has_local_names: bool = True
+
+    def readable(self) -> str:
+        """The text with its functions under their names, beside the lines that they compute."""
+        return labelled(self.text, self.labels, "//", self.has_local_names)
 
 
 @final
@@ -55,6 +85,17 @@ class DeviceFunction:
     warps: int
     stages: int = 1
     checked: bool = False
+    label: KernelLabel | None = dataclasses.field(default=None, compare=False)
+
+    def facts(self) -> dict[str, Any]:
+        """What a build depends on, by the names of the fields: all but the label."""
+        found = dataclasses.asdict(dataclasses.replace(self, label=None))
+        del found["label"]
+        return found
+
+    def readable(self) -> str:
+        """The text, behind the lines of the program that the function computes."""
+        return labelled(self.text, () if self.label is None else (self.label,), "#", False)
 
 
 # What a launch passes: the pointer of a buffer, or a size. A buffer on the CPU, of one element, in
@@ -78,16 +119,67 @@ class KernelSources:
     """table: the buffer behind each place of the pointer table; sizes: the symbol (for a device:
     the expression) behind each place of the array of sizes. launches: for a device, the launches
     of each step of the schedule (none for an extern call), in the schedule's order; () for the
-    CPU. A device's table leaves out what lies in the arena."""
+    CPU. A device's table leaves out what lies in the arena. title: of what is compiled, for a
+    profiler."""
 
     units: tuple[SourceUnit, ...]
     segments: tuple[Segment, ...]
     table: tuple[Buffer, ...]
     sizes: tuple[Symbol, ...] | tuple[Size, ...]
     launches: tuple[tuple[Launch, ...], ...] = ()
+    title: str = ""
 
 
 def print_sources(sources: KernelSources) -> str:
     """The text of every unit and device function, each once."""
     functions = {launch.function: None for step in sources.launches for launch in step}
-    return "\n".join([*(unit.text for unit in sources.units), *(f.text for f in functions)])
+    return "\n".join(
+        [*(unit.readable() for unit in sources.units), *(f.readable() for f in functions)]
+    )
+
+
+def labelled(
+    text: str, labels: Iterable[KernelLabel], comment: str, names_entries: bool = True
+) -> str:
+    """Source with the lines of the program above each function, and the functions renamed.
+    comment: what begins one. names_entries: the functions themselves, beside their parts."""
+    known = {label.symbol: label for label in labels}
+
+    def named(match: re.Match[str]) -> str:
+        label = known.get(match["symbol"])
+        keeps = label is None or not (names_entries or match["part"])
+        return match[0] if keeps or label is None else label.name + match["part"]
+
+    lines: list[str] = []
+    shown: set[str] = set()
+    for line in text.splitlines(keepends=True) if known else [text]:
+        for match in _SYMBOL.finditer(line):
+            if (label := known.get(match["symbol"])) and label.symbol not in shown:
+                shown.add(label.symbol)
+                lines += [f"{comment} {said}\n" for said in _label_lines(label)]
+        lines.append(_SYMBOL.sub(named, line))
+    return "".join(lines)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+_SYMBOL = re.compile(r"\b(?P<symbol>k_[0-9a-f]{12})(?P<part>_\w+|)")
+_MOST_LINES = 12  # of a kernel's places in the program
+
+
+def _label_lines(label: KernelLabel) -> Iterator[str]:
+    for name, origins in label.launches:
+        yield name
+        places = dict.fromkeys((o.file, o.line, o.function) for o in origins)
+        for file, line, function in [*places][:_MOST_LINES]:
+            inside = f" in {function}" if function else ""
+            code = linecache.getline(file, line).strip()
+            yield _safe(f"    {file}:{line}{inside}{code and f': {code}'}")
+        if len(places) > _MOST_LINES:
+            yield f"    and {len(places) - _MOST_LINES} more lines"
+
+
+def _safe(line: str) -> str:
+    """What ends with the line in a comment of C++, too."""
+    shown = "".join(c if c.isprintable() else "?" for c in line)
+    return shown.replace("??/", "?? /") + (" ." if shown.rstrip().endswith("\\") else "")

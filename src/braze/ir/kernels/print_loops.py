@@ -133,7 +133,7 @@ def _print_sizes(sizes: tuple[Size, ...]) -> str:
 
 
 def _print_origin(origin: Origin) -> str:
-    if origin == UNKNOWN:
+    if origin.file == UNKNOWN.file:
         return ""
     return f"{os.path.basename(origin.file)}:{origin.line} {origin.call}".rstrip()
 

@@ -26,7 +26,7 @@ from braze.frozen import frozen
 from braze.ir.device_model import H200, DeviceModel
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, Scalar, Scatter, bytes_of
 from braze.ir.kernels.padding import NO_PADDING, Padding
-from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.origin import UNKNOWN, Origin, origins_in
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, constant_value, dot
@@ -96,6 +96,7 @@ class Column:
     target: Buffer
     dtype: torch.dtype
     body: Scalar
+    origin: Origin = UNKNOWN
 
 
 @final
@@ -334,6 +335,13 @@ def statements_of(kernel: Kernel) -> Iterator[Store | Accumulate]:
     for phase in kernel.phases:
         yield from phase.body
         yield from phase.row
+
+
+def origins_of(kernel: Kernel) -> tuple[Origin, ...]:
+    """Where what the kernel computes came from, each place once, in the order of computation."""
+    computed: tuple[Store | Accumulate | Column, ...] = (*statements_of(kernel), *kernel.columns)
+    found = {o: None for each in computed for o in origins_in(each.origin) if o.line}
+    return tuple(found)
 
 
 def scalar_of(statement: Store | Accumulate) -> Scalar:

@@ -73,9 +73,9 @@ def _scattered(
         positions.append(None if plain else scalar)
     body = Scatter(kind, tuple(positions), cast(value(at), target_type.dtype), in_order)
     target = lowering.new_buffer(target_type)
-    lowering.emit(target, own, old, contents, call.node.origin)
+    lowering.emit(target, own, old, contents, call.origin)
     if not any(constant_value(size) == 0 for size in shape):
-        lowering.emit(target, axes, tuple(store), body, call.node.origin)
+        lowering.emit(target, axes, tuple(store), body, call.origin)
     lowering.places[result] = whole(target)
     return DONE
 

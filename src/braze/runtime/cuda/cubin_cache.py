@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
@@ -145,7 +144,7 @@ BUILDER = CubinBuilder()
 
 
 def _key(function: DeviceFunction, architecture: int, options: Options) -> str:
-    facts = [repr(asdict(function)), str(architecture), str(triton_version())]
+    facts = [repr(function.facts()), str(architecture), str(triton_version())]
     digest = hashlib.sha256("\0".join([*facts, str(_contracts(options))]).encode())
     return digest.hexdigest()[:32]
 
@@ -185,9 +184,8 @@ def _built(
 
 
 def _job(function: DeviceFunction, path: Path, architecture: int, options: Options) -> Any:
-    job = asdict(function)
     return {
-        **job,
+        **function.facts(),
         "target": str(path),
         "arch": architecture,
         "contract": _contracts(options),

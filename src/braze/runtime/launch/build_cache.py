@@ -142,7 +142,7 @@ def _run(
     command = [toolchain.compiler, *toolchain.flags, *extra, "-", "-o", str(target), *libraries]
     began = time.perf_counter()
     try:
-        done = run_compiler(command, unit.text, options.build_timeout, target.parent)
+        done = run_compiler(command, unit.readable(), options.build_timeout, target.parent)
     except CompilerExpired:
         note_expiry(toolchain, options)
         raise

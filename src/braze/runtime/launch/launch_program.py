@@ -1,6 +1,7 @@
 """The launch program of a graph, as Python source.
 
 def call(inputs):
+    if profiler._is_profiler_enabled: return profiled(inputs, globals())
     x0, x1 = inputs
     frame = take_frame()
     table, sizes, arena1 = frame
@@ -45,6 +46,7 @@ import torch
 from braze.compat.torch.autograd_engine import note_write
 from braze.compat.torch.cuda import copy_all
 from braze.compat.torch.dispatcher import FAST_CALLS, direct_call
+from braze.compat.torch.profiler import PROFILER
 from braze.compat.torch.registered_ops import end_pending, pending_writes
 from braze.ir.captured.compile_request import after_effects, make_writes
 from braze.ir.graphs.op_effects import is_irrevocable
@@ -53,6 +55,7 @@ from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
 from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime.launch.dynamic_arena import symbols_of_arena
+from braze.runtime.launch.profiled_program import ASKS_PROFILER
 from braze.runtime.launch.program_text import LaunchProgram, NewTensor
 from braze.runtime.launch.result_storage import buffers_of, fresh_results, is_transposed, is_whole
 from braze.runtime.launch.split_program import COMMITS, PENDING, in_parts, names_in
@@ -161,6 +164,8 @@ class _Program:
             f"return [{', '.join(results)}]",
         ]
         parts = in_parts([line for line in lines if line])
+        self.names["profiler"] = PROFILER
+        parts = (*parts[:-1], parts[-1].replace(":\n", f":\n{ASKS_PROFILER}", 1))
         pure = self._is_pure(results)
         return LaunchProgram(parts, self.names, tuple(self.kept), self.allocates, self.made, pure)
 

@@ -22,6 +22,7 @@ from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
+from braze.runtime.launch.profiled_program import ProfiledProgram, kernel_names
 from braze.runtime.launch.program_text import LaunchProgram
 
 # A `GraphCallable` whose results are a list.
@@ -52,12 +53,25 @@ def link(
         names["keep"] = library
         for segment in sources.segments:
             names[segment.entry] = library.address(segment.entry)
-    return callable_of(program, names, Frames(schedule, sources, program.views))
+    return callable_of(
+        program,
+        names,
+        Frames(schedule, sources, program.views),
+        sources.title,
+        kernel_names(schedule, sources),
+    )
 
 
-def callable_of(program: LaunchProgram, names: dict[str, Any], frames: Frames) -> CompiledGraph:
-    """The compiled graph; a call of a pure program goes straight there."""
-    made = Linked(program, names, frames)
+def callable_of(
+    program: LaunchProgram,
+    names: dict[str, Any],
+    frames: Frames,
+    title: str = "",
+    kernels: Sequence[Sequence[str]] = (),
+) -> CompiledGraph:
+    """The compiled graph; a call of a pure program goes straight there. title: what a profiler
+    shows it as; kernels: the names of those of each segment."""
+    made = Linked(program, names, frames, title, kernels)
     return made.straight() if program.is_pure else made
 
 
@@ -101,8 +115,18 @@ class Linked:
 
     __slots__ = ("_call", "_packed")
 
-    def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: Frames) -> None:
+    def __init__(
+        self,
+        program: LaunchProgram,
+        names: dict[str, Any],
+        frames: Frames,
+        title: str,
+        kernels: Sequence[Sequence[str]],
+    ) -> None:
+        # Nothing but a reader asks for it, and it is as large as the code.
+        self._packed = zlib.compress(program.text.encode(), 1)
         names |= {
+            "profiled": ProfiledProgram(title or "braze graph", self._packed, kernels),
             "take_frame": frames.take,
             "give_frame": frames.give,
             "threads": PROGRAMS.threads,
@@ -112,8 +136,6 @@ class Linked:
         }
         self._call = program.define(names)
         PROGRAMS.add(self._call)
-        # Nothing but a reader asks for it, and it is as large as the code.
-        self._packed = zlib.compress(program.text.encode(), 1)
 
     @property
     def text(self) -> str:

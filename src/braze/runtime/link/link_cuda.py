@@ -157,7 +157,7 @@ def _linked(
         size = rounded(schedule.arena_size)
         names["new_arena"] = DeviceArena(schedule, size, program.views, device).new
     frames = Frames(schedule, sources, program.views, on_device=True)
-    plain = callable_of(program, dict(names), frames)
+    plain = callable_of(program, dict(names), frames, sources.title)
     made: CompiledGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:
 
@@ -174,7 +174,7 @@ def _linked(
                 return outside(shape, stride, dtype=dtype)
 
             noted |= made_by_python(program.made, log.launch, make, make_result)
-            return callable_of(program, noted, frames)
+            return callable_of(program, noted, frames, sources.title)
 
         borrows = role.takes_inputs and not is_part  # other parts read what was saved, too
         made = _recorded(

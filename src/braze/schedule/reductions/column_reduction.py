@@ -377,7 +377,7 @@ def _with_columns(
         fold = partial.fold
         target = names.buffer(partial.target, (tasks, points), dtype=fold.dtype)
         moved[partial.target] = target
-        columns.append(Column(target, fold.dtype, fold.body))
+        columns.append(Column(target, fold.dtype, fold.body, fold.origin))
     others = [b for b in second.memory if b not in moved]
     memory = tuple(dict.fromkeys([*first.memory, *others, *moved.values()]))
     kernel = replace(first, memory=memory, columns=(*first.columns, *columns), block=block)

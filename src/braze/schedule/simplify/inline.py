@@ -24,6 +24,7 @@ from braze.ir.kernels.scalars import (
     substitute_symbols,
     walk,
 )
+from braze.ir.origin import with_inlined
 from braze.schedule.analysis.cost import distinct_loads, is_heavy, operations, points
 from braze.schedule.analysis.uses import Uses
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
@@ -158,7 +159,8 @@ def _with_inlined(reader: Definition, definition: Definition) -> Definition:
             return _substituted(definition.body, store, found)
         return found
 
-    return replace(reader, body=rebuild(reader.body, rewrite))
+    origin = with_inlined(reader.origin, [definition.origin])
+    return replace(reader, body=rebuild(reader.body, rewrite), origin=origin)
 
 
 def _substituted(body: Scalar, store: Mapping[int, Symbol], load: Load) -> Scalar:

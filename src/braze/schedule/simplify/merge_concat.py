@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer, Definition, Guarded, Reduce, Scalar, Scatter, Statement
 from braze.ir.kernels.scalars import apply, index, substitute_symbols
+from braze.ir.origin import with_inlined
 from braze.ir.types import Size
 from braze.schedule.analysis.uses import Uses
 from braze.schedule.simplify.normalize import Names
@@ -122,4 +123,5 @@ def _choice(target: Buffer, regions: Sequence[_Region], dimension: int, names: N
             body = Guarded(before, value, body)
     assert body is not None
     last = regions[-1].definition
-    return Definition(target, axes, tuple(at), body, last.origin)
+    origin = with_inlined(last.origin, [region.definition.origin for region in regions])
+    return Definition(target, axes, tuple(at), body, origin)
