@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -95,3 +96,22 @@ def test_quotients_that_are_whole(dtype: torch.dtype) -> None:
     x = y * torch.arange(1, 17, device="cuda", dtype=dtype)[:, None]
     x = torch.where(x <= 256, x, y)
     torch.testing.assert_close(braze.compile(function)(x, y), function(x, y), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_rms_norm_is_one_graph_with_its_gradient(is_weighted: bool) -> None:
+    """A composition on the CPU, an operator with a gradient of its own here."""
+    torch.manual_seed(0)
+    norm = torch.nn.RMSNorm(64, elementwise_affine=is_weighted, device="cuda").bfloat16()
+    linear = torch.nn.Linear(64, 64, device="cuda").bfloat16()
+    compiled = braze.compile(lambda x: linear(norm(x)), fullgraph=True)
+    x = torch.randn(4, 32, 64, device="cuda", dtype=torch.bfloat16)
+
+    def gradients(function: Any) -> list[torch.Tensor]:
+        given = x.clone().requires_grad_()
+        wanted = [given, *norm.parameters(), *linear.parameters()]
+        return [*torch.autograd.grad(function(given).float().square().sum(), wanted)]
+
+    found, right = gradients(compiled), gradients(lambda x: linear(norm(x)))
+    for mine, theirs in zip(found, right, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=3e-2, atol=3e-2 * theirs.abs().max().item())

@@ -652,8 +652,22 @@ def _composite(
 ) -> Any:
     if tracer.facts is not None and dispatch.computes_with_sizes(facts.op):
         return tracer.call(facts.op, args, kwargs)
+    if _is_grad_enabled() and _carries_gradients((*args, *kwargs.values())):
+        # A composition whose device has a kernel of its own has a gradient of its own, too: the
+        # parts, called behind autograd, would have none (test_composites_with_kernels.py).
+        return tracer.call(facts.op, args, kwargs)
     with tracer:
         return dispatch.decompose(facts.op, args, kwargs)
+
+
+def _carries_gradients(arguments: Sequence[Any]) -> bool:
+    """Whether a tensor among call arguments, or in a list of them, needs gradients."""
+    return any(
+        _carries_gradients(argument)
+        if isinstance(argument, (list, tuple))
+        else isinstance(argument, torch.Tensor) and argument.requires_grad
+        for argument in arguments
+    )
 
 
 def _sizes(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

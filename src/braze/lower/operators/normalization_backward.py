@@ -5,7 +5,8 @@ For y = h * weight + bias with h = (x - mean) * scale, and g = dy * weight:
     dx      = scale * (g - mean(g) - h * mean(g * h))     (means over the normalised dimensions)
     dweight = sum(dy * h),  dbias = sum(dy)               (over the other dimensions)
 
-A batch norm's weight is the same for all that is summed up: its means are those two sums.
+An RMS norm subtracts no mean, and its gradient no mean(g). A batch norm's weight is the same for
+all that is summed up: its means are those two sums.
 """
 
 from __future__ import annotations
@@ -109,6 +110,54 @@ def lower_layer_norm_backward(
     if output_mask[0] and call.is_used(0):
         call.result(0, _input_gradient(call, gradient, normal, scale, shape, dims))
     _parameter_gradients(call, upstream, normal, shape, tuple(range(first)), output_mask)
+    return DONE
+
+
+@rule("_fused_rms_norm_backward", exact=False)
+def lower_rms_norm_backward(
+    call: OperatorCall,
+    grad_out: Value,
+    input: Value,
+    normalized_shape: Sequence[Size],
+    rstd: Value,
+    weight: Value | None,
+    output_mask: Sequence[bool],
+) -> Lowered:
+    shape = call.shape_of(input)
+    if call.node.outputs[0] is None or not _has_elements(shape):
+        return None
+    first = len(shape) - len(normalized_shape)
+    dims = tuple(range(first, len(shape)))
+    dtype = call.compute_dtype
+
+    def upstream(at: Coordinates) -> Scalar:
+        return call.read(grad_out, at, dtype)
+
+    def scale(at: Coordinates) -> Scalar:
+        return call.read(rstd, call.broadcast(rstd, at), dtype)
+
+    def normal(at: Coordinates) -> Scalar:
+        return apply("mul", call.read(input, at, dtype), scale(at))
+
+    def gradient(at: Coordinates) -> Scalar:
+        if weight is None:
+            return upstream(at)
+        return apply("mul", upstream(at), call.read(weight, at[first:], dtype))
+
+    def weighted(at: Coordinates) -> Scalar:
+        return apply("mul", gradient(at), normal(at))
+
+    if output_mask[0] and call.is_used(0):
+        moment = mean_of(call, weighted, shape, dims, compute_dtype(call.output().dtype))
+
+        def body(at: Coordinates) -> Scalar:
+            mean = call.read(moment, call.broadcast(moment, at))
+            return apply(
+                "mul", apply("sub", gradient(at), apply("mul", normal(at), mean)), scale(at)
+            )
+
+        call.result(0, body)
+    _parameter_gradients(call, upstream, normal, shape, tuple(range(first)), (*output_mask, False))
     return DONE
 
 
