@@ -63,6 +63,7 @@ from braze.runtime.cuda_graphs.policy import (
 )
 from braze.runtime.cuda_graphs.verify_replay import CheckedReplays, can_be_checked
 from braze.runtime.cuda_graphs.warmup_pool import calls_apart
+from braze.runtime.guards.native_extension import LOADER
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_toolchain
 from braze.runtime.launch.launch_program import rounded, write_program
 from braze.runtime.launch.result_storage import fresh_results, views_of
@@ -263,9 +264,12 @@ def paddings(schedule: Schedule, options: Options, role: Role) -> tuple[list[str
 
 
 def prepare() -> None:
-    """Start what builds kernels, which takes a second."""
+    """Start what takes a second or more beside the first compile: the process that builds kernels,
+    and the extension that checks guards. Until that is there, each call of a large model is checked
+    guard by guard, for longer than a GPU takes for a training step."""
     if triton_version() is not None:
         BUILDER.start()
+    LOADER.ready()
 
 
 @final
