@@ -19,6 +19,7 @@ _CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-")
 os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
 
+from braze.runtime.dispatch.recent_dispatchers import RECENT  # noqa: E402
 from braze.trace import Journal  # noqa: E402
 from tests.process_state import BEGINNING, put_back  # noqa: E402
 from tests.recorded import recorded  # noqa: E402
@@ -74,6 +75,7 @@ def _equal_beginnings() -> Iterator[None]:
     """In whichever order tests run: equal random numbers, and nothing changed by the others."""
     _seed()
     _evaluate_frames_as_python_does()
+    RECENT.clear()  # functions of a file are compiled by many tests, each on its own
     yield
     changed = put_back(BEGINNING)
     assert not changed, "the test leaves the process changed: " + "; ".join(changed)

@@ -2,8 +2,8 @@
 
 What is expected of `braze.targets`:
     is_program(target) -> whether it is a function that `compile_function` takes
-    compile_function(function, options, backend, journal) -> a plain function, usable as a method,
-        with `function`'s name, signature and `__wrapped__`
+    compile_function(function, options, backend, journal, bound) -> a plain function, usable as a
+        method, with `function`'s name, signature and `__wrapped__`
     compile_module(module, options, backend, journal) -> an instance of the module's own class
     compile_in_place(module, options, backend, journal): the module's own calls; uncompile(module)
     disable_module(module) -> the same, whose call is never compiled
@@ -60,11 +60,12 @@ _Target = TypeVar("_Target", bound=Callable[..., Any])
 @final
 @frozen
 class _Order:
-    """One call of `compile`, resolved."""
+    """One call of `compile`, resolved. bound: the `id` of the object whose method is compiled."""
 
     options: Options
     backend: Backend
     journal: Journal
+    bound: int | None = None
 
 
 @overload
@@ -112,7 +113,8 @@ def compile(
     """Compile a function or an `nn.Module`; also a decorator, with and without arguments.
 
     Nothing is compiled before the first call. A call whose guards do not hold (another dtype,
-    another value of a Python object that the program read) compiles once more.
+    another value of a Python object that the program read) compiles once more. Compiling the same
+    function or module again with the same options finds what was compiled: its entries are shared.
 
     model: function, method, module, class (its `__call__`), or any other callable.
     backend: "braze"; a name of `list_backends()`; or a function
@@ -222,7 +224,7 @@ def _nothing_is_compiled() -> PrivateNameGone:
 
 
 def _compile_target(target: Any, order: _Order) -> Any:
-    """Compile by the kind of thing that was given; what is compiled already, afresh."""
+    """Compile by the kind of thing that was given; of what is compiled already, the original."""
     arguments = (order.options, order.backend, order.journal)
     if isinstance(target, torch.nn.Module):
         _check_module(target)
@@ -230,7 +232,8 @@ def _compile_target(target: Any, order: _Order) -> Any:
     if isinstance(target, type):
         return _compile_class(target, order)
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
-        return types.MethodType(_compile_target(target.__func__, order), target.__self__)
+        compiled = _compile_target(target.__func__, replace(order, bound=id(target.__self__)))
+        return types.MethodType(compiled, target.__self__)
     if MARKS.of(target) is Mark.COMPILED:
         target = target.__wrapped__
     target = in_place_of_torch_s(target) or target
@@ -257,7 +260,8 @@ def _compile_function(function: types.FunctionType, order: _Order) -> Any:
     original = compiled_by_torch(function)
     if type(original) is types.FunctionType:
         function = original
-    compiled = targets.compile_function(function, order.options, order.backend, order.journal)
+    arguments = (order.options, order.backend, order.journal)
+    compiled = targets.compile_function(function, *arguments, bound=order.bound)
     MARKS.put(compiled, Mark.COMPILED)
     return compiled
 
@@ -309,9 +313,10 @@ def explain(
 def status() -> Status:
     """Report what became of the calls of all compiled callables: a table, and its rows as data.
 
-    There is a row for each result of `braze.compile`, and of `torch.compile(backend="braze")`, that
-    is alive: calls, calls left to eager and why, graphs, entries, graph breaks, recompiles and why
-    the last one was. Counts begin when it is made, and again at `braze.reset()`.
+    There is a row for each function and each way to compile it, of `braze.compile` and of
+    `torch.compile(backend="braze")`, while a result of these is alive: calls, calls left to eager
+    and why, graphs, entries, graph breaks, recompiles and why the last one was. Counts begin when
+    it is made, and again at `braze.reset()`.
     """
     return Status(targets.status())
 

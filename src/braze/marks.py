@@ -38,13 +38,16 @@ class Mark(enum.Enum):
 
 @final
 class Marks:
-    """Marks by function, without keeping the function alive. changes: how many were put."""
+    """Marks by function, without keeping the function alive.
 
-    __slots__ = ("_immortal", "_lock", "_marks", "changes")
+    changes: how many were put; orders: of these, those that say how to capture.
+    """
+
+    __slots__ = ("_immortal", "_lock", "_marks", "changes", "orders")
 
     def __init__(self) -> None:
         self._lock = make_lock()
-        self.changes = 0
+        self.changes = self.orders = 0
         self._immortal: dict[Any, tuple[Mark, str]] = {}
         self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()
 
@@ -55,6 +58,7 @@ class Marks:
             with self._lock:
                 self._table(function)[function] = (mark, note)
                 self.changes += 1
+                self.orders += mark is not Mark.COMPILED
         except TypeError:
             raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
 
@@ -115,6 +119,12 @@ def _mark_each(function: Any, mark: Mark) -> Any:
 
 # A function in C -> the Python function that is captured in its place.
 SUBSTITUTES: dict[Any, Any] = {}
+
+
+def orders_of_capture() -> tuple[int, ...]:
+    """What changes when a program says anew how its functions are captured. What was compiled
+    before does not follow it; what is compiled behind it does."""
+    return (MARKS.orders, *map(id, SUBSTITUTES.values()))
 
 
 def substitute_in_graph(original: Any) -> Any:

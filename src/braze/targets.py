@@ -34,7 +34,7 @@ from braze.ir.captured.frame import Return
 from braze.ir.graphs.random_ops import drawing_devices
 from braze.ir.graphs.run_graph import compile_graph_runner
 from braze.locks import make_lock
-from braze.marks import MARKS, Mark
+from braze.marks import MARKS, Mark, orders_of_capture
 from braze.options import Options
 from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
 from braze.runtime.dispatch.argument_binding import make_binder
@@ -43,6 +43,7 @@ from braze.runtime.dispatch.callees import compile_callees
 from braze.runtime.dispatch.compiled_function import CompiledCallable, CompiledFunctions, Dispatcher
 from braze.runtime.dispatch.hooks_outside import call_between_hooks, runs_hooks_outside
 from braze.runtime.dispatch.module_wrapper import find_of, is_shielded, original_of, shield
+from braze.runtime.dispatch.recent_dispatchers import RECENT
 from braze.runtime.dispatch.stance import DEFAULT, Stance
 from braze.runtime.dispatch.status import status_of
 from braze.runtime.guards.compile import explain_failure
@@ -104,6 +105,26 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
     return _DISPATCHERS.add(dispatcher)
 
 
+def _known_dispatcher(
+    target: object,
+    options: Options,
+    backend: Backend,
+    journal: Journal,
+    bound: int | None = None,
+) -> Dispatcher:
+    """The entries of an earlier `braze.compile` of the same object by the same compiler, or none
+    yet. Whoever looks into compiles by a journal of their own sees all of them.
+
+    bound: the `id` of the object that a method belongs to, so that a limit counts one object's.
+    """
+    make = functools.partial(make_dispatcher, options, backend, journal)
+    if journal is not JOURNAL or getattr(target, "__closure__", None) is not None:
+        return make()  # what a function closes over, which may be a model, goes with its last user
+    given = (backend.compiler, backend.backward_compiler)  # which may be equal and not the same
+    how = (options, backend.name, backend.level, *map(id, (*given, journal)))
+    return RECENT.find(target, (how, bound, orders_of_capture()), make)
+
+
 def _compiler_for(backend: object, options: Options, journal: Journal) -> FrameCompiler:
     """What compiles under a stance that forces a backend."""
     assert isinstance(backend, Backend)
@@ -119,10 +140,18 @@ def is_program(target: Any) -> bool:
 
 
 def compile_function(
-    function: types.FunctionType, options: Options, backend: Backend, journal: Journal
+    function: types.FunctionType,
+    options: Options,
+    backend: Backend,
+    journal: Journal,
+    *,
+    bound: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that compiles `function` at its first call and at each new kind of input."""
-    dispatcher = make_dispatcher(options, backend, journal)
+    """A function that compiles `function` at its first call and at each new kind of input.
+
+    bound: the `id` of the object whose method it is; None for any other function.
+    """
+    dispatcher = _known_dispatcher(function, options, backend, journal, bound)
     return _owned(CompiledCallable(function, dispatcher), dispatcher, function, options.name)
 
 
@@ -138,7 +167,7 @@ def compile_module(
     module: torch.nn.Module, options: Options, backend: Backend, journal: Journal
 ) -> torch.nn.Module:
     """An instance of the module's own class that shares everything with it and calls compiled."""
-    calls = ModuleCalls(make_dispatcher(options, backend, journal))
+    calls = ModuleCalls(_known_dispatcher(module, options, backend, journal))
     remake = functools.partial(_remake, options=options, backend=backend)
     made = shield(module, calls.call, forward=calls.forward, remake=remake)
     function = getattr(type(module), "forward", None)
@@ -335,6 +364,7 @@ def original_module(module: torch.nn.Module) -> torch.nn.Module:
 
 def reset() -> None:
     """Every compiled function starts afresh."""
+    RECENT.clear()
     _DISPATCHERS.reset()
 
 

@@ -41,7 +41,9 @@ class RecordingTargets:
     def is_program(self, target: Any) -> bool:
         return inspect.isfunction(target)
 
-    def compile_function(self, function: Any, *order: Any) -> Callable[..., Any]:
+    def compile_function(
+        self, function: Any, *order: Any, bound: int | None = None
+    ) -> Callable[..., Any]:
         self.orders.append(Order(function, *order))
 
         @functools.wraps(function)

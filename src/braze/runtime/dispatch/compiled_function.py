@@ -64,7 +64,7 @@ class Dispatcher:
         it gets graphs of its own; the callable itself where it is not compiled.
     stance: what calls do now; compiler_for: the compiler that uses a backend of a stance's.
     record: is told of each call that is left to eager. tally: has the counts of calls.
-    owner: what the user calls; None where nobody said. name, place: of what it was made of.
+    owners: what the user calls; empty where nobody said. name, place: of what it was made of.
     number: dispatchers that were made before. was_reset: everything was forgotten once.
     was_called: a call came under a stance that takes the first one apart.
     """
@@ -87,7 +87,7 @@ class Dispatcher:
         self.fullgraph = fullgraph
         self.compile_callee = compile_callee or (lambda callable: callable)
         self.tally = Tally(fullgraph, record)
-        self.owner: weakref.ref[Any] | None = None
+        self.owners: list[weakref.ref[Any]] = []
         self.name = self.place = ""
         self.number, self.was_reset = next(_NUMBERS), False
         self.was_called = False
@@ -97,8 +97,11 @@ class Dispatcher:
         self._callees: Callable[[], CompiledFunctions | None] = _no_functions
 
     def owned_by(self, owner: _Owner, name: str, code: types.CodeType | None) -> _Owner:
-        """The owner: what the user calls, made of a function with this code or of a module."""
-        self.owner, self.name = weakref.ref(owner), name
+        """The owner: what the user calls, made of a function with this code or of a module. Each
+        compile of one object by one compiler has an owner of its own."""
+        self.owners = [known for known in self.owners if known() is not None]
+        self.owners.append(weakref.ref(owner))
+        self.name = name
         self.place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
         return owner
 

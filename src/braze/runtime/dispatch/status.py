@@ -13,9 +13,10 @@ from braze.trace import BreakNote, CallableStatus
 def status_of(dispatcher: Dispatcher) -> CallableStatus | None:
     """The counts of a compiled callable; None where the user has dropped it, or has called `reset`
     since and not it."""
-    owner, tally = dispatcher.owner, dispatcher.tally
+    owners, tally = dispatcher.owners, dispatcher.tally
     calls = int(tally.calls)
-    if (owner is not None and owner() is None) or (dispatcher.was_reset and not calls):
+    is_dropped = bool(owners) and all(owner() is None for owner in owners)
+    if is_dropped or (dispatcher.was_reset and not calls):
         return None
     entries = dispatcher.compiled_entries()
     return CallableStatus(
