@@ -372,13 +372,17 @@ class Interpreter:
                 return self.returned
 
     def _fault(self, fault: Exception, step: int | None) -> BaseException:
-        """A fault of Braze's; or the break where a key of the program's, in a dict that is read,
-        was asked for its hash or for equality, and raised."""
+        """A fault of Braze's; or the break where a method of the program's that Braze's own code
+        made run, as the `__eq__` of a key in a dict that is read, raised."""
         method = special_method_raising(fault)
-        if method is None:
+        if method is not None:
+            detail = f"{method}, of a key in a dict"
+        elif id(fault) in self.raised:
+            detail = f"a special method of the program's that raises {type(fault).__name__}"
+        else:
             return CaptureError(fault, origin=self.origin())
         self.over = True
-        problem = BreakRequested("unseen-python", f"{method}, of a key in a dict")
+        problem = BreakRequested("unseen-python", detail)
         problem.origin = self.origin()
         problem.step = None if step is None else self._resumable_step(step)
         return problem

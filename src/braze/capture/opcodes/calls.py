@@ -6,7 +6,7 @@ import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
-from braze.capture.frames.control_signals import ProgramRaised
+from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
 from braze.capture.frames.frame import Frame, Unread
 from braze.capture.objects.attribute_load import load_super_attribute
@@ -101,7 +101,19 @@ def call_function_ex(interpreter: Interpreter, frame: Frame, instruction: Instru
     kwargs = dict(interpreter.side_effects.contents(keywords))
     if not all(isinstance(name, str) for name in kwargs):
         raise ProgramRaised(TypeError("keywords must be strings"))
+    for name in kwargs:
+        if type(name) is not str and _compares_its_own_way(type(name)):
+            raise BreakRequested("unseen-python", f"{type(name).__name__}.__eq__, of a keyword")
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
+
+
+def _compares_its_own_way(cls: type) -> bool:
+    """Whether a class of strings is compared with the names of parameters by Python code."""
+    return any(
+        name in type.__dict__["__dict__"].__get__(base)
+        for base in cls.__mro__[: cls.__mro__.index(str)]
+        for name in ("__eq__", "__hash__")
+    )
 
 
 def _implicit_super(interpreter: Interpreter, frame: Frame) -> super:
