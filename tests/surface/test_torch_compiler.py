@@ -42,6 +42,7 @@ CALLS: dict[str, Call] = {
     "assume_constant_result": lambda x: torch.compiler.assume_constant_result(lambda: 3)(),
     "compile": lambda x: torch.compile(_plus, backend="eager")(x),
     "cudagraph_mark_step_begin": lambda x: torch.compiler.cudagraph_mark_step_begin(),
+    "cudagraph_mark_warmup_incomplete": lambda x: torch.compiler.cudagraph_mark_warmup_incomplete(),  # type: ignore[attr-defined] # from 2.14
     "disable": lambda x: torch.compiler.disable(_plus)(x),
     "disable_nested_graph_breaks": lambda x: _dynamo().disable_nested_graph_breaks(_plus)(x),
     "disallow_in_graph": _disallow,
@@ -93,6 +94,7 @@ LEFT_OUT: dict[str, str] = {
     "override_cudagraphs": _OF_COMPILES,
     "override_optimization_hint": "a hint for torch.compile's symbols",
     "patch_dynamo_config": _OF_COMPILES,
+    "precompile": "compiles ahead of time by torch.compile's stages",
     "register_backend": "of both: `braze.list_backends` has what is registered",
     "register_hook_for_recompile_user_context": _OF_COMPILES,
     "replay": "plays a record of torch.compile's back",
