@@ -29,6 +29,7 @@ from braze.compat.private_names import gone_essentials
 from braze.compat.python.callables import as_function
 from braze.compat.python.other_compilers import hide_from_other_compilers
 from braze.compat.torch.dynamo_interop import compiled_by_torch, is_disabled_by_torch
+from braze.diagnose import Bisection, bisect_call
 from braze.errors import InvalidOption, PrivateNameGone, UserError, unknown_name
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -308,6 +309,42 @@ def explain(
         return summarise(name, journal, compiled(*args, **kwargs))
 
     return explainer(*args, **kwargs) if args or kwargs else explainer
+
+
+def bisect(
+    function: Callable[..., Any],
+    /,
+    *,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    scripts: bool = True,
+) -> Callable[..., Bisection]:
+    """Find which stage of the compiler is wrong about a call: `bisect(f)(*args, **kwargs)`.
+
+    For a crash or a wrong value: the call runs by eager, as captured, and each of its graphs behind
+    every pass and kernel. The result names the first of them that is wrong, the operators and the
+    lines of the program, and the script that shows it, shrunk to a few operators; one is written to
+    the folder `braze_repros` unless scripts is false. Arguments stay as they are. A function that
+    is compiled already is asked by its entries too, whose guards may hold where they should not.
+    """
+    order = _resolve_order("braze", None, False, dynamic, options, JOURNAL)
+    order = replace(order, options=replace(order.options, suppress_errors=False, check=0.0))
+    if gone_essentials():
+        raise _nothing_is_compiled()
+    is_compiled = MARKS.of(function) is Mark.COMPILED
+    original = function.__wrapped__ if is_compiled else function  # type: ignore[attr-defined]
+    if isinstance(function, torch.nn.Module):
+        original = targets.original_module(function)
+        is_compiled = original is not function
+
+    def compile_by(target: Any, backend: Backend) -> Any:
+        return _compile_target(target, replace(order, backend=backend))
+
+    def bisector(*args: Any, **kwargs: Any) -> Bisection:
+        before = function if is_compiled else None
+        return bisect_call(original, compile_by, order.options, before, args, kwargs, scripts)
+
+    return bisector
 
 
 def status() -> Status:

@@ -283,6 +283,9 @@ class _Faulted(Exception):
         self.failure = failure
 
 
+# Those whose backwards are traced through what graph passes choose.
+_REWRITTEN = (Level.KERNELS, Level.REWRITTEN_ATEN, Level.EXAMINED)
+
 # A graph's backward: none is needed, it cannot be traced, or both in one.
 _Joint: TypeAlias = JointGraph | NotDifferentiable | None
 
@@ -408,7 +411,7 @@ class FrameCompiler:
 
     def _with_kernels(self, graph: Graph) -> Graph:
         """The graph as its backward is to be traced."""
-        if self.backend.level not in (Level.KERNELS, Level.REWRITTEN_ATEN):
+        if self.backend.level not in _REWRITTEN:
             return graph
         return choose_kernels(graph, self.options)
 
@@ -451,6 +454,9 @@ class FrameCompiler:
                 compile_one = self._rewritten
             case Level.JOINT:
                 compile_one = self._by_user_compilers
+            case Level.EXAMINED:
+                assert self.backend.examine is not None, self.backend
+                compile_one = self.backend.examine
             case Level.KERNELS:
                 compile_one = self._kernels
         graph = captured.graph
@@ -477,7 +483,7 @@ class FrameCompiler:
                 f"the backward cannot be traced, so the graph runs by eager kernels: {joint}"
             )
             return compile_graph_runner(graph)
-        if self.backend.level in (Level.KERNELS, Level.REWRITTEN_ATEN):
+        if self.backend.level in _REWRITTEN:
             with recorder.stage("rewrite"):
                 joint = rewrite_joint(joint, self.options)
         again = functools.partial(

@@ -371,7 +371,9 @@ class CompileRecorder:
         finally:
             self._stages[name] += time.perf_counter() - began
 
-    def note_pass(self, stage: str, name: str, seconds: float, changed: bool) -> None:
+    def note_pass(
+        self, stage: str, name: str, seconds: float, changed: bool, program: Any, context: Any
+    ) -> None:
         """A pass ran; its line goes to the artefact "passes"."""
         note = PassNote(stage, sys.intern(name), seconds, changed)
         self._passes.append(note)

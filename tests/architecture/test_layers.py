@@ -33,7 +33,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "tracing": DATA,
     # What outlasts a process. Beside it only its command line, and what builds kernels, know it.
     "cache": BASE,
-    "command_line": BASE | {"cache", "api", "installation", "runtime"},
+    "command_line": BASE | {"cache", "api", "installation", "runtime", "diagnose", "stances"},
     "__main__": frozenset({"command_line"}),
     **{stage: DATA | {"tracing"} for stage in STAGES},
     "runtime": DATA | {"tracing", "cache"},
@@ -44,8 +44,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     "pipeline": DATA | STAGES | {"tracing", "interop", "devices"},
     # What is compiled is called through the runtime.
     "targets": DATA | {"pipeline", "runtime", "interop"},
+    # What the stages compute, one behind the other, beside eager.
+    "diagnose": DATA | STAGES | {"tracing", "interop", "devices", "pipeline"},
     # Of the stages the face knows only reports, which it hands to the user.
-    "api": BASE | {"targets", "interop", "report"},
+    "api": BASE | {"targets", "interop", "report", "diagnose"},
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
     # What else calls it, by PyTorch's name.

@@ -34,7 +34,7 @@ def run_script(given: argparse.Namespace) -> int:
     install()
     kept: dict[str, Any] = {}  # what the script compiled is alive for the summary
     try:
-        kept.update(_run(given))
+        kept.update(run_target(given))
     finally:
         print(summary(), file=sys.stderr)
     return 0
@@ -61,16 +61,17 @@ def summary() -> str:
     )
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _run(given: argparse.Namespace) -> dict[str, Any]:
+def run_target(given: argparse.Namespace) -> dict[str, Any]:
+    """Run the script or the module as Python does; its globals."""
     if given.is_module:
         sys.argv = [given.script, *given.arguments]
         return runpy.run_module(given.script, run_name="__main__", alter_sys=True)
     sys.argv = [given.script, *given.arguments]
     sys.path[0] = str(Path(given.script).resolve().parent)
     return runpy.run_path(given.script, run_name="__main__")
+
+
+# --- private ---------------------------------------------------------------------------------
 
 
 def _callables(rows: Any) -> Iterator[str]:

@@ -19,7 +19,11 @@ import torch
 from braze.compat.torch.versions import UNTAGGED_BACKENDS
 from braze.errors import InvalidBackend, UserError, unknown_name
 from braze.frozen import frozen
+from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.joint_graph import Role
 from braze.locks import make_lock
+from braze.trace import CompileRecorder
 
 ENTRY_POINT_GROUP = "torch_dynamo_backends"
 HIDDEN_TAGS = ("debug", "experimental")
@@ -35,7 +39,12 @@ class Level(enum.Enum):
     ATEN = "aten"  # the ATen graph as captured, run operator by operator
     REWRITTEN_ATEN = "rewritten aten"  # the same behind the graph passes
     JOINT = "joint"  # forward and backward as ATen GraphModules, for a compiler each
+    EXAMINED = "examined"  # the ATen graph as KERNELS has it, for `examine`
     TORCH = "torch"  # a torch.fx.GraphModule of the torch-level calls, for `compiler`
+
+
+# Takes a graph in the place of the stages behind capture; the role that it has.
+Examine: TypeAlias = Callable[[Graph, CompileRecorder, Role], GraphCallable]
 
 
 @final
@@ -44,6 +53,7 @@ class Backend:
     """A resolved backend. `compiler` is given at Level.TORCH and Level.JOINT, where it gets
     forward graphs; `backward_compiler` at Level.JOINT alone.
 
+    examine: given at Level.EXAMINED.
     takes_sizes: whether sizes may be other ones at the next call: its graphs compute with them.
     takes_numbers: the same of numbers that are inputs. A user's compiler that asks for their values
         gets them as constants.
@@ -55,6 +65,7 @@ class Backend:
     backward_compiler: GraphCompiler | None = None
     takes_sizes: bool = True
     takes_numbers: bool = False
+    examine: Examine | None = None
 
 
 def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = None) -> Backend:

@@ -18,8 +18,11 @@ from braze.frozen import frozen
 Program = TypeVar("Program")
 Context = TypeVar("Context")
 
-# Told of each pass that ran: its stage, its name, its seconds, whether it changed the program.
-NotePass: TypeAlias = Callable[[str, str, float, bool], None]
+# Told of each pass that ran: its stage, its name, its seconds, whether it changed the program; the
+# program behind it, and what the passes share.
+NotePass: TypeAlias = Callable[[str, str, float, bool, Any, Any], None]
+
+FAILED_PASS = "failed_pass"  # the attribute of an exception: the name of the pass that it left
 
 
 class InvalidProgram(Exception):
@@ -71,15 +74,22 @@ class PassManager(Generic[Program, Context]):
 
     def _run_one(self, each: Pass[Program, Context], program: Program, context: Context) -> Program:
         before, began = _identity(program), time.perf_counter()
-        program = each.run(program, context)  # a pass may empty the list that it is given
+        try:
+            program = each.run(program, context)  # a pass may empty the list that it is given
+        except Exception as error:
+            setattr(error, FAILED_PASS, each.name)
+            raise
         if self._note is not None:
             seconds = time.perf_counter() - began
-            self._note(self._stage, each.name, seconds, _identity(program) != before)
+            changed = _identity(program) != before
+            self._note(self._stage, each.name, seconds, changed, program, context)
         if self._verify is not None:
             try:
                 self._verify(program, context)
             except InvalidProgram as error:
-                raise InvalidIR(self._stage, f"pass '{each.name}': {error}") from error
+                invalid = InvalidIR(self._stage, f"pass '{each.name}': {error}")
+                setattr(invalid, FAILED_PASS, each.name)
+                raise invalid from error
         return program
 
 

@@ -10,12 +10,13 @@ lives in; a device that has no use for it says so in its `Target`.
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, final
 
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
-from braze.ir.kernels.padding import NO_PADDING
+from braze.ir.kernels.padding import NO_PADDING, Padding
 from braze.ir.kernels.schedule import Refusal, Schedule, Step
 from braze.ir.kernels.verify_loops import verify_statements
 from braze.ir.kernels.verify_schedule import verify_schedule, verify_steps
@@ -76,12 +77,25 @@ def schedule(
     )
     while not attempts.succeeded(planned.final.steps):
         planned = _planned(given[0], options, attempts, choose, note)
-    program, final = planned.state.program, planned.final
+    made = lay_out(planned.state, planned.final, planned.refusals, padding)
+    if options.verify:
+        verify_schedule(made)
+    return made
+
+
+def lay_out(
+    state: Arrangement,
+    final: Rewritten,
+    refusals: tuple[Refusal, ...] = (),
+    padding: Padding = NO_PADDING,
+) -> Schedule:
+    """The schedule of steps, with its memory plan."""
+    program, target = state.program, state.target
     final = replace(final, steps=name_kernels(final.steps))
-    written = tuple([(buffer, _whole(buffer)) for buffer in planned.state.scattered])
+    written = tuple([(buffer, _whole(buffer)) for buffer in state.scattered])
     lasting = replace(program, mutations=(*program.mutations, *written))
     placement = place(lasting, final.steps, target)
-    made = Schedule(
+    return Schedule(
         inputs=program.inputs,
         constants=program.constants,
         steps=final.steps,
@@ -91,17 +105,14 @@ def schedule(
         last_use=placement.last_use,
         outputs=program.outputs,
         mutations=final.mutations,
-        in_place=(*planned.state.scattered, *final.in_place),
+        in_place=(*state.scattered, *final.in_place),
         settled=final.settled,
-        refusals=planned.refusals,
+        refusals=refusals,
         sizes=program.sizes,
         sized=placement.sized,
         padding=padding,
         device=target.device,
     )
-    if options.verify:
-        verify_schedule(made)
-    return made
 
 
 @final
@@ -141,6 +152,8 @@ class Arrangement:
         self.scattered = found.inputs
         return found.statements
 
+
+FUSION = "fuse"  # what stands between the two tables, as passes are noted
 
 Statements: TypeAlias = list[Statement]
 StatementPass: TypeAlias = Pass[Statements, Arrangement]
@@ -314,11 +327,14 @@ def _planned(
     arrange = PassManager("schedule", check, note)
     statements = [arrange.run(STATEMENT_PASSES, statements.pop(), state)]
     program, names, target = state.program, state.names, attempts.target
+    began = time.perf_counter()
     groups = fuse(
         statements.pop(), names, options.max_fusion_size, target, program.sizes,
         state.late, state.positions, state.scattered,
     )  # fmt: skip
     final = write_in_place(program, _steps(program, groups, names, target))
+    if note is not None:
+        note("schedule", FUSION, time.perf_counter() - began, True, final, state)
     exact = options.numerics == "eager"
     passes = [each for each in STEP_PASSES if each.keeps_rounding or not exact]
     finish = PassManager("schedule", _verify_finished if options.verify else None, note)

@@ -42,6 +42,13 @@ Grid: TypeAlias = Mapping[Symbol, Tensor]
 def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
     """The outputs for the inputs (tensors, then numbers), as views of the evaluator's buffers;
     mutated inputs are written last. Raises IndexError where a checked index is out of range."""
+    return run_loops_in_memory(program, inputs)[0]
+
+
+def run_loops_in_memory(
+    program: LoopProgram, inputs: Sequence[Any]
+) -> tuple[list[Tensor], dict[Buffer, Tensor]]:
+    """The same, and what every buffer holds at the end."""
     memory = dict(zip(program.inputs, inputs))
     sizes = _bind_sizes(program, inputs)
     memory.update(program.constants)
@@ -55,7 +62,7 @@ def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
     contents = [_view(view, memory, sizes).clone() for _, view in program.mutations]
     for (target, _), content in zip(program.mutations, contents, strict=True):
         memory[target].copy_(content)
-    return outputs
+    return outputs, memory
 
 
 @final

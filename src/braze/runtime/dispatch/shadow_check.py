@@ -85,11 +85,11 @@ class ShadowCheck:
             states.restore()
         names = [f"result {n}" for n in range(len(expected[0]))]
         names += [f"input {n}" for n in range(len(expected[1]))]
-        largest_input = max([_largest(x) for x in inputs], default=0.0)
+        largest_input = max([largest_of(x) for x in inputs], default=0.0)
         pairs = zip(names, [*found[0], *found[1]], [*expected[0], *expected[1]])
         for name, mine, theirs in pairs:
             if isinstance(theirs, torch.Tensor):
-                error = _error(mine, theirs, largest_input)
+                error = error_of(mine, theirs, largest_input)
                 if error:
                     return Difference(name, error, copies_of(inputs))
         return None
@@ -125,7 +125,7 @@ def _copy(tensor: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torc
     return made.set_(known, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
-def _largest(value: Any) -> float:
+def largest_of(value: Any) -> float:
     """The largest finite value of a tensor of floating point numbers; of anything else 0."""
     if not isinstance(value, torch.Tensor) or value.dtype not in _TOLERANCES or not value.numel():
         return 0.0
@@ -134,7 +134,7 @@ def _largest(value: Any) -> float:
         return float(torch.where(sizes.isfinite(), sizes, 0).max())
 
 
-def _error(mine: torch.Tensor, theirs: torch.Tensor, largest_input: float) -> float:
+def error_of(mine: torch.Tensor, theirs: torch.Tensor, largest_input: float) -> float:
     """The largest difference over the largest value, where it is more than rounding; else 0."""
     with torch.no_grad():
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
@@ -151,7 +151,7 @@ def _error(mine: torch.Tensor, theirs: torch.Tensor, largest_input: float) -> fl
         apart = torch.where(same_or_none, 0, a - b).abs()
         if not apart.numel():
             return 0.0
-        scale, difference = _largest(theirs), float(apart.nan_to_num(nan=float("inf")).max())
+        scale, difference = largest_of(theirs), float(apart.nan_to_num(nan=float("inf")).max())
         noise = _ROUNDINGS * torch.finfo(theirs.dtype).eps * largest_input
         is_wrong = difference > tolerance * scale and difference > noise
         return difference / (scale or 1.0) if is_wrong else 0.0

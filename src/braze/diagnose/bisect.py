@@ -1,0 +1,228 @@
+"""Which stage is wrong about a call: a crash or a wrong value, from capture to kernel.
+
+The call runs by eager, then with its graphs captured and run by the operators: what differs then is
+capture's or autograd's. Each graph that such a call meets goes through `find_suspect` with the very
+inputs that it had. A function that is compiled already and gives something else than a fresh
+compile is served by guards that hold where they should not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from braze.compat.private_names import pytree
+from braze.diagnose.graph_walk import find_suspect
+from braze.diagnose.shrink import shrink
+from braze.diagnose.suspect import CRASH, WRONG, Suspect, is_same
+from braze.errors import InternalError
+from braze.frozen import frozen
+from braze.interop.backends import Backend, Level
+from braze.interop.fx_graph import NotExpressible
+from braze.interop.repro import write_repro
+from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.graphs.graph import Graph, Node
+from braze.ir.graphs.joint_graph import Role
+from braze.ir.graphs.run_graph import compile_graph_runner
+from braze.ir.origin import Origin
+from braze.options import Options
+from braze.runtime.autograd.rng_state import RandomStates
+from braze.runtime.dispatch.shadow_check import copies_of, error_of, largest_of
+from braze.trace import CompileRecorder
+
+# Makes a compiled callable of the function or module, by a backend.
+CompileBy = Callable[[Any, Backend], Callable[..., Any]]
+
+
+@final
+@frozen
+class Bisection:
+    """What was found. suspects: the first wrong part of each graph that is wrong, or of the whole
+    call; none where all agrees. scripts: one for each that could be shrunk."""
+
+    function: str
+    suspects: tuple[Suspect, ...]
+    scripts: tuple[Path, ...] = ()
+
+    @property
+    def suspect(self) -> Suspect | None:
+        """The first."""
+        return self.suspects[0] if self.suspects else None
+
+    def __str__(self) -> str:
+        if not self.suspects:
+            return f"{self.function}: every stage computes what eager does"
+        lines = [f"{self.function}: the first wrong stage is", *map(str, self.suspects)]
+        return "\n".join([*lines, *(f"  shown by {path}" for path in self.scripts)])
+
+    __repr__ = __str__
+
+
+@final
+class GraphExaminer:
+    """An `Examine` that walks each graph at its first call, and runs it by the operators.
+
+    scripts: whether what is wrong is shrunk and written as a script. count: graphs examined.
+    """
+
+    def __init__(self, options: Options, scripts: bool = False) -> None:
+        self.options, self.scripts = options, scripts
+        self.suspects: list[Suspect] = []
+        self.written: list[Path] = []
+        self.count = 0
+
+    def backend(self) -> Backend:
+        """The backend that hands graphs over."""
+        return Backend("bisect", Level.EXAMINED, examine=self.examine)
+
+    def examine(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
+        """What runs in the graph's place."""
+        run = compile_graph_runner(graph, role.takes_inputs)
+        seen: list[bool] = []
+
+        def call(inputs: Sequence[Any]) -> Sequence[Any]:
+            if not seen:
+                seen.append(True)
+                self._walk(graph, copies_of(inputs))
+            return run(inputs)
+
+        return call
+
+    def _walk(self, graph: Graph, inputs: Sequence[Any]) -> None:
+        self.count += 1
+        found = find_suspect(graph, self.options, inputs)
+        if found is None:
+            return
+        suspect = found  # for the closure's type
+
+        def fails(part: Graph, values: Sequence[Any]) -> bool:
+            return is_same(suspect, find_suspect(part, self.options, values, suspect.stage))
+
+        places = {(o.file, o.line) for o in found.origins}
+        first = [n for n in graph.nodes if (n.origin.file, n.origin.line) in places]
+        small, values = shrink(graph, inputs, fails, first)
+        self.suspects.append(_of_nodes(found, small.nodes))
+        if self.scripts:
+            try:
+                self.written.append(write_repro(small, values, str(found)))
+            except (NotExpressible, OSError) as problem:
+                self.suspects[-1] = _with_detail(self.suspects[-1], f"no script: {problem}")
+
+
+def bisect_call(
+    target: Any,
+    compile_by: CompileBy,
+    options: Options,
+    compiled: Callable[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    scripts: bool = True,
+) -> Bisection:
+    """The first wrong stage of a call. target: the original; compiled: what it was compiled to
+    before, if it was, whose entries are asked at the end."""
+    name = getattr(target, "__qualname__", type(target).__qualname__)
+    examiner = GraphExaminer(options, scripts)
+    call = _Call(args, kwargs)
+    expected = call.run(target)
+    mine = None if compiled is None else call.run(compiled)
+    try:
+        found = call.run(compile_by(call.subject(target), examiner.backend()))
+    except InternalError as failure:
+        origins = (failure.origin,) if isinstance(failure.origin, Origin) else ()
+        text = str(failure.cause)
+        return Bisection(name, (Suspect(CRASH, failure.stage, "", text, origins),))
+    suspects = [*examiner.suspects]
+    if not suspects and (differs := call.difference(found, expected)):
+        with torch.no_grad():
+            plain = call.run(compile_by(call.subject(target), examiner.backend()), False)
+            stays = call.difference(plain, call.run(target, False))
+        suspects.append(Suspect(WRONG, "capture" if stays else "autograd", "", differs))
+    if not suspects and mine is not None and (differs := call.difference(mine, expected)):
+        what = f"an entry for other values served the call: {differs}"
+        suspects.append(Suspect(WRONG, "guards", "", what, _first_line(target)))
+    return Bisection(name, tuple(suspects), tuple(examiner.written))
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+@final
+class _Call:
+    """The arguments of a call, copied for each run, which begins from one state."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._leaves, self._structure = pytree.tree_flatten((args, kwargs))
+        self._states = RandomStates((torch.device("cpu"),))
+
+    def subject(self, target: Any) -> Any:
+        """A module's copy: its buffers and gradients are written to."""
+        return copy.deepcopy(target) if isinstance(target, torch.nn.Module) else target
+
+    def run(self, target: Any, differentiates: bool = True) -> list[Any]:
+        """The tensors and numbers that come out, gradients and written arguments among them; or the
+        exception."""
+        target = self.subject(target)
+        copies = copies_of(self._leaves)
+        for copied, leaf in zip(copies, self._leaves):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                copied.requires_grad_()
+        args, kwargs = pytree.tree_unflatten(copies, self._structure)
+        self._states.restore()
+        try:
+            results, _ = pytree.tree_flatten(target(*args, **kwargs))
+        except InternalError:
+            raise
+        except Exception as error:
+            return [type(error)]
+        finally:
+            self._states.restore()
+        tensors = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+        found = [*results, *copies]
+        if tensors and differentiates and torch.is_grad_enabled():
+            torch.autograd.backward([t.float().sum() for t in tensors])
+            given = [c for c in copies if isinstance(c, torch.Tensor)]
+            if isinstance(target, torch.nn.Module):
+                given += [*target.parameters()]
+            found += [tensor.grad for tensor in given if tensor.is_leaf]
+        if isinstance(target, torch.nn.Module):
+            found += [*target.buffers()]
+        return found
+
+    def difference(self, found: Sequence[Any], expected: Sequence[Any]) -> str:
+        """How two runs differ; "" where they do not."""
+        if len(found) != len(expected):
+            return f"{found} in the place of {expected}"
+        largest = max([largest_of(leaf) for leaf in self._leaves], default=0.0)
+        for mine, theirs in zip(found, expected):
+            if isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
+                if error := error_of(mine, theirs, largest):
+                    return f"a result differs by {error:.1e} of the largest value"
+            elif type(mine) is not type(theirs) or (
+                isinstance(mine, (int, float, str, bool, type)) and mine != theirs
+            ):
+                return f"{mine} in the place of {theirs}"
+        return ""
+
+
+def _of_nodes(found: Suspect, nodes: Sequence[Node]) -> Suspect:
+    """With the operators that show it, and their places."""
+    origins = tuple(dict.fromkeys(node.origin for node in nodes if node.origin.line))
+    operators = tuple(str(node.op) for node in nodes)
+    return Suspect(
+        found.kind, found.stage, found.part, found.detail, origins or found.origins, operators
+    )
+
+
+def _with_detail(found: Suspect, more: str) -> Suspect:
+    detail = f"{found.detail}; {more}"
+    return Suspect(found.kind, found.stage, found.part, detail, found.origins, found.operators)
+
+
+def _first_line(target: Any) -> tuple[Origin, ...]:
+    function = getattr(target, "forward", target)
+    code = getattr(function, "__code__", None)
+    return () if code is None else (Origin(code.co_filename, code.co_firstlineno, code.co_name),)
