@@ -137,6 +137,27 @@ class Options:
         least=0,
         most=1,
     )
+    debug_dir: str = _setting(
+        "",
+        "a folder: what each stage made of each graph is written there, as programs that run alone "
+        "on generated inputs, and a benchmark of its kernels",
+        environment="BRAZE_DEBUG",
+    )
+    repro_after: str = _setting(
+        "",
+        "a graph that a stage behind capture fails on is shrunk and written to `braze_repros` as a "
+        "script (the two names are PyTorch's, and mean the same here)",
+        choices=("", "dynamo", "aot"),
+        environment="BRAZE_REPRO_AFTER",
+    )
+    repro_level: int = _setting(
+        2,
+        "1: such a graph as it is; 2: shrunk; 4: also graphs whose first call computes something "
+        "else than eager",
+        least=1,
+        most=4,
+        environment="BRAZE_REPRO_LEVEL",
+    )
     verbose: bool = _setting(
         False, "errors show Braze's own frames, too", environment="BRAZE_VERBOSE"
     )

@@ -39,6 +39,8 @@ from braze.compat.python.bytecode import instructions_text
 from braze.compat.torch.autograd_engine import Casts
 from braze.compat.torch.thread_state import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
+from braze.diagnose.artefacts import DebugFolder
+from braze.diagnose.repros import check_first_call, repro_text
 from braze.errors import (
     BackendFailed,
     BrazeError,
@@ -132,11 +134,14 @@ def compile_graph(
     given = [graph]
     del graph
     seen = 0 if role.takes_inputs else role.kept_from
-    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1, seen)
+    title = recorder.new_graph()
+    files = DebugFolder(options, title)
+    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1, seen, files)
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
-        sources = dataclasses.replace(sources, title=recorder.new_graph())
+        sources = dataclasses.replace(sources, title=title)
+        files.kernels(plan, sources, options)
         kernels = [step for step in plan.steps if isinstance(step, Kernel)]
         recorder.count("kernels", len(kernels))
         recorder.note_kernels(lambda: map(_kernel_note, kernels))
@@ -151,6 +156,7 @@ def compile_graph(
         assert needed is not None, "what builds kernels went while they were compiled"
         return compile_graph_runner(needed, role.takes_inputs)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
+    files.text("05_launch.py.txt", lambda: getattr(linked, "text", ""))
     return with_views_of_eager(keeping_versions(linked, outline), outline, role == PLAIN)
 
 
@@ -162,12 +168,15 @@ def _plan(
     device: torch.device,
     has_others: bool,
     seen: int,
+    files: DebugFolder,
 ) -> Schedule:
     """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too;
     seen: results before that number go to the program."""
+    files.graph("01_captured.py", "as captured", graph)
     with recorder.stage("rewrite"):
         graphs = [rewrite(graph, options, recorder.note_pass)]
         del graph
+        files.graph("02_rewritten.py", "behind the graph passes", graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
     with recorder.stage("lower"):
@@ -175,6 +184,7 @@ def _plan(
         if options.verify:
             verify_loops(made[0])
         recorder.emit("loops", lambda: print_loops(made[0]))
+        files.text("03_loops.txt", lambda: print_loops(made[0]))
     with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
         target = kind.target(device)
         choose = kind.choose(options, target)
@@ -185,6 +195,7 @@ def _plan(
             if hint := extern_hint(call):
                 recorder.emit("perf_hints", hint, origin=call.origin)
         recorder.emit("schedule", lambda: print_schedule(plan))
+        files.text("04_schedule.txt", lambda: print_schedule(plan))
         recorder.emit("fusion", lambda: print_fusion(plan))
     return plan
 
@@ -527,11 +538,11 @@ class FrameCompiler:
     def _consumed(self, graph: Graph, recorder: CompileRecorder, role: Role) -> GraphCallable:
         """A graph that nobody else holds goes when it is lowered. Raises _Faulted."""
         given, first = [graph], graph.nodes[0].origin if graph.nodes else None
-        kept = graph if self.options.check else None
+        kept = graph if self.options.check or self.options.repro_after else None
         del graph
         try:
             made = compile_graph(given.pop(), self.options, recorder, role)
-            return made if kept is None else self._checked(made, kept, recorder, role)
+            return made if kept is None else self._looked_at(made, kept, recorder, role)
         except CannotBuild as lack:  # of the machine, no fault of ours
             if not self.options.suppress_errors:
                 raise
@@ -540,10 +551,19 @@ class FrameCompiler:
             stage, found = recorder.failed_stage or "link", getattr(error, "origin", None)
             origin = found if isinstance(found, Origin) else first
             failure = error if isinstance(error, InternalError) else None
-            failure = failure or InternalError(stage, error, origin=origin)
+            said = "" if kept is None else repro_text(kept, self.options)
+            failure = failure or InternalError(stage, error, origin=origin, note=said)
             if not self.options.suppress_errors or self.options.fullgraph:
                 raise failure from error
             raise _Faulted(failure) from error
+
+    def _looked_at(
+        self, made: GraphCallable, graph: Graph, recorder: CompileRecorder, role: Role
+    ) -> GraphCallable:
+        """With its first call, or a share of all, compared with eager, as options ask."""
+        if self.options.repro_after and self.options.repro_level >= 4:
+            made = check_first_call(made, graph, self.options)
+        return self._checked(made, graph, recorder, role) if self.options.check else made
 
     def _checked(
         self, made: GraphCallable, graph: Graph, recorder: CompileRecorder, role: Role

@@ -41,11 +41,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "interop": DATA | {"api"},
     # What differs between devices: the last three stages of each.
     "devices": DATA | {"schedule", "codegen", "runtime"},
-    "pipeline": DATA | STAGES | {"tracing", "interop", "devices"},
+    "pipeline": DATA | STAGES | {"tracing", "interop", "devices", "diagnose"},
     # What is compiled is called through the runtime.
     "targets": DATA | {"pipeline", "runtime", "interop"},
     # What the stages compute, one behind the other, beside eager.
-    "diagnose": DATA | STAGES | {"tracing", "interop", "devices", "pipeline"},
+    "diagnose": DATA | STAGES | {"tracing", "interop", "devices"},
     # Of the stages the face knows only reports, which it hands to the user.
     "api": BASE | {"targets", "interop", "report", "diagnose"},
     # A second face beside it, for a class: what everything compiled does for a while.
