@@ -61,12 +61,12 @@ _Target = TypeVar("_Target", bound=Callable[..., Any])
 @final
 @frozen
 class _Order:
-    """One call of `compile`, resolved. bound: the `id` of the object whose method is compiled."""
+    """One call of `compile`, resolved. bound: the object whose method is compiled."""
 
     options: Options
     backend: Backend
     journal: Journal
-    bound: int | None = None
+    bound: object = None
 
 
 @overload
@@ -233,7 +233,7 @@ def _compile_target(target: Any, order: _Order) -> Any:
     if isinstance(target, type):
         return _compile_class(target, order)
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
-        compiled = _compile_target(target.__func__, replace(order, bound=id(target.__self__)))
+        compiled = _compile_target(target.__func__, replace(order, bound=target.__self__))
         return types.MethodType(compiled, target.__self__)
     if MARKS.of(target) is Mark.COMPILED:
         target = target.__wrapped__

@@ -110,19 +110,23 @@ def _known_dispatcher(
     options: Options,
     backend: Backend,
     journal: Journal,
-    bound: int | None = None,
+    bound: object = None,
 ) -> Dispatcher:
     """The entries of an earlier `braze.compile` of the same object by the same compiler, or none
     yet. Whoever looks into compiles by a journal of their own sees all of them.
 
-    bound: the `id` of the object that a method belongs to, so that a limit counts one object's.
+    bound: the object that a method belongs to: its entries go with it, and a limit counts its own.
     """
     make = functools.partial(make_dispatcher, options, backend, journal)
     if journal is not JOURNAL or getattr(target, "__closure__", None) is not None:
         return make()  # what a function closes over, which may be a model, goes with its last user
     given = (backend.compiler, backend.backward_compiler)  # which may be equal and not the same
     how = (options, backend.name, backend.level, *map(id, (*given, journal)))
-    return RECENT.find(target, (how, bound, orders_of_capture()), make)
+    key = (how, orders_of_capture())
+    if bound is None:
+        return RECENT.find(target, key, make)
+    can_be_told = type(bound).__weakrefoffset__ != 0  # that it is gone
+    return RECENT.find(bound, (target, *key), make) if can_be_told else make()
 
 
 def _compiler_for(backend: object, options: Options, journal: Journal) -> FrameCompiler:
@@ -145,11 +149,11 @@ def compile_function(
     backend: Backend,
     journal: Journal,
     *,
-    bound: int | None = None,
+    bound: object = None,
 ) -> Callable[..., Any]:
     """A function that compiles `function` at its first call and at each new kind of input.
 
-    bound: the `id` of the object whose method it is; None for any other function.
+    bound: the object whose method it is; None for any other function.
     """
     dispatcher = _known_dispatcher(function, options, backend, journal, bound)
     return _owned(CompiledCallable(function, dispatcher), dispatcher, function, options.name)
