@@ -23,6 +23,7 @@ from braze.api import (
     mark_static,
     mark_unbacked,
     maybe_mark_dynamic,
+    on_event,
     original_module,
     register_backend,
     reset,
@@ -33,8 +34,15 @@ from braze.api import (
 )
 from braze.compile_time import comptime
 from braze.installation import follow_torch, install
-from braze.options import Options, config, log_file_from_environment, logs_from_environment
+from braze.options import (
+    Options,
+    config,
+    log_file_from_environment,
+    logs_from_environment,
+    trace_folder_from_environment,
+)
 from braze.report.logs import set_logs, set_logs_of_environment
+from braze.report.trace_folder import trace_to
 from braze.report.versions import warn_of_versions
 from braze.stances import set_stance
 
@@ -67,6 +75,7 @@ __all__ = [
     "mark_static",
     "mark_unbacked",
     "maybe_mark_dynamic",
+    "on_event",
     "original_module",
     "register_backend",
     "reset",
@@ -79,5 +88,6 @@ __all__ = [
 ]
 
 set_logs_of_environment(logs_from_environment(), log_file_from_environment())
+trace_to(trace_folder_from_environment())
 warn_of_versions()
 follow_torch()

@@ -5,6 +5,7 @@ python -m braze run train.py [arguments]  a script, its torch.compile by Braze; 
 python -m braze bench model.py:make       eager, torch.compile and Braze side by side
 python -m braze bisect train.py           which stage is wrong about the script's graphs
 python -m braze minify train.py           the same, and small scripts that show it
+python -m braze report folder             what BRAZE_TRACE=folder left: times, a Perfetto trace
 python -m braze cache                     the cache of kernels
 """
 
@@ -19,6 +20,7 @@ from braze.command_line.bench import add_bench, run_bench
 from braze.command_line.bisect_script import add_bisect, add_minify, run_bisect, run_minify
 from braze.command_line.cache import add_cache, run_cache
 from braze.command_line.doctor import run_doctor
+from braze.command_line.report import add_report, run_report
 from braze.command_line.run_script import add_run, run_script
 
 _Declare: TypeAlias = Callable[[argparse.ArgumentParser], None]
@@ -46,6 +48,7 @@ _COMMANDS: Mapping[str, tuple[str, _Declare, _Run]] = {
     "bench": ("time eager, torch.compile and Braze side by side", add_bench, run_bench),
     "bisect": ("find the first stage that is wrong about a script", add_bisect, run_bisect),
     "minify": ("the same, and write small scripts that show it", add_minify, run_minify),
+    "report": ("sum up the compiles that BRAZE_TRACE wrote", add_report, run_report),
     "cache": ("the cache of compiled kernels", add_cache, run_cache),
 }
 

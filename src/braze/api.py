@@ -53,7 +53,7 @@ from braze.report.compile_times import as_csv, print_times, tabulate
 from braze.report.explain import Explanation, summarise
 from braze.report.guard_text import GuardTree
 from braze.report.status import Status
-from braze.trace import JOURNAL, Journal
+from braze.trace import JOURNAL, LISTENERS, CompileEvent, Journal
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
@@ -345,6 +345,17 @@ def bisect(
         return bisect_call(original, compile_by, order.options, before, args, kwargs, scripts)
 
     return bisector
+
+
+def on_event(listener: Callable[[CompileEvent], object]) -> Callable[[], None]:
+    """Have a function told of every compile of this process, as it begins and as it ends.
+
+    It is called with a `CompileEvent` in the thread that compiles; one that raises is warned of.
+    Returns a function that ends it.
+    """
+    if not callable(listener):
+        raise UserError(f"braze.on_event takes a function, not {listener!r}.")
+    return LISTENERS.add(listener)
 
 
 def status() -> Status:

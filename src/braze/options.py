@@ -358,6 +358,11 @@ def log_file_from_environment(environment: Mapping[str, str] = os.environ) -> st
     return environment.get("BRAZE_LOGS_OUT", "")
 
 
+def trace_folder_from_environment(environment: Mapping[str, str] = os.environ) -> str:
+    """The path of BRAZE_TRACE, empty where it is not set."""
+    return environment.get("BRAZE_TRACE", "")
+
+
 def environment_of_compilers(temporary: str) -> dict[str, str]:
     """The environment that compilers run in. temporary: the folder for their own files."""
     return {**os.environ, "TMPDIR": temporary}

@@ -19,12 +19,14 @@ import logging
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, final
 
+from braze.errors import BrazeWarning
 from braze.frozen import frozen
 from braze.locks import make_lock
 
@@ -244,6 +246,8 @@ class CompileRecord:
     passes: those of the stages that are made of passes, in the order in which they ran.
     graphs: the titles that a profiler shows its compiled graphs by.
     kernels: of all of them, for `explain`.
+    began: seconds since 1970. spans: stages and passes, each with the seconds behind `began` at
+        which it began and ended, in the order in which they ended.
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
     raised: what the program raised while it was captured, so that it was left to eager; or "".
@@ -269,6 +273,55 @@ class CompileRecord:
     passes: tuple[PassNote, ...] = ()
     graphs: tuple[str, ...] = ()
     kernels: tuple[KernelNote, ...] = ()
+    began: float = 0.0
+    spans: tuple[tuple[str, float, float], ...] = ()
+
+
+@final
+@frozen
+class CompileEvent:
+    """A compile begins ("begin"), or is at its end ("end"), with its record.
+
+    function, origin: as in the record.
+    """
+
+    kind: str
+    function: str
+    origin: str
+    record: CompileRecord | None = None
+
+
+@final
+class Listeners:
+    """Who is told of every compile of the process; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = make_lock()
+        self._each: tuple[Callable[[CompileEvent], object], ...] = ()
+
+    def add(self, listener: Callable[[CompileEvent], object]) -> Callable[[], None]:
+        """Have one told of compiles that begin from now on. What ends that."""
+        with self._lock:
+            self._each = (*self._each, listener)
+
+        def remove() -> None:
+            with self._lock:
+                self._each = tuple([each for each in self._each if each is not listener])
+
+        return remove
+
+    def tell(self, event: CompileEvent) -> None:
+        """Call each in the thread that compiles. One that raises is warned of: no compile fails for
+        it."""
+        for each in self._each:
+            try:
+                each(event)
+            except Exception as error:
+                text = f"a listener of compiles raised {type(error).__name__}: {error}"
+                warnings.warn(text, BrazeWarning, stacklevel=2)
+
+
+LISTENERS = Listeners()
 
 
 @final
@@ -341,7 +394,9 @@ class CompileRecorder:
         self.function = function
         self.origin = str(origin)
         self.failed_stage: str | None = None
-        self._began = time.perf_counter()
+        self._began, self._clock = time.perf_counter(), time.time()
+        self._spans: list[tuple[str, float, float]] = []
+        LISTENERS.tell(CompileEvent("begin", function, self.origin))
         self._stages: dict[str, float] = {}
         self._counters: Counter[str] = Counter()
         self._lock = make_lock()
@@ -369,7 +424,9 @@ class CompileRecorder:
             self.failed_stage = self.failed_stage or name
             raise
         finally:
-            self._stages[name] += time.perf_counter() - began
+            ended = time.perf_counter()
+            self._stages[name] += ended - began
+            self._spans.append((name, began - self._began, ended - self._began))
 
     def note_pass(
         self, stage: str, name: str, seconds: float, changed: bool, program: Any, context: Any
@@ -377,6 +434,8 @@ class CompileRecorder:
         """A pass ran; its line goes to the artefact "passes"."""
         note = PassNote(stage, sys.intern(name), seconds, changed)
         self._passes.append(note)
+        ended = time.perf_counter() - self._began
+        self._spans.append((note.name, ended - seconds, ended))
         self.emit("passes", lambda: str(note))
 
     def new_graph(self) -> str:
@@ -484,8 +543,11 @@ class CompileRecorder:
             passes=tuple(self._passes),
             graphs=tuple(self._graphs),
             kernels=tuple(self._kernels),
+            began=self._clock,
+            spans=tuple(self._spans),
         )
         self.journal.add(record)
+        LISTENERS.tell(CompileEvent("end", self.function, self.origin, record))
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)
         self.emit("compile_times", f"{self.function}: {record.seconds:.3f} s ({times})")
         return record

@@ -33,7 +33,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "tracing": DATA,
     # What outlasts a process. Beside it only its command line, and what builds kernels, know it.
     "cache": BASE,
-    "command_line": BASE | {"cache", "api", "installation", "runtime", "diagnose", "stances"},
+    "command_line": BASE
+    | {"cache", "api", "installation", "runtime", "diagnose", "stances", "report"},
     "__main__": frozenset({"command_line"}),
     **{stage: DATA | {"tracing"} for stage in STAGES},
     "runtime": DATA | {"tracing", "cache"},

@@ -20,7 +20,16 @@ _MARK = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.S)
 API: Mapping[str, tuple[str, ...]] = {
     "Compile": ("compile", "compile_in_place", "install", "original_module", "run", "reset"),
     "See what happened": (
-        *("explain", "bisect", "status", "compile_times", "export", "set_logs", "is_compiling"),
+        *(
+            "explain",
+            "bisect",
+            "on_event",
+            "status",
+            "compile_times",
+            "export",
+            "set_logs",
+            "is_compiling",
+        ),
     ),
     "Control what is compiled": (
         *("disable", "graph_break", "error_on_graph_break", "set_stance", "allow_in_graph"),
@@ -86,6 +95,7 @@ RETURNED = (
     "braze.report.explain.Explanation",
     "braze.report.status.Status",
     "braze.trace.CallableStatus",
+    "braze.trace.CompileEvent",
     "braze.interop.export.Exported",
 )
 

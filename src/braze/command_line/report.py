@@ -1,0 +1,65 @@
+"""`python -m braze report folder`: what `BRAZE_TRACE=folder` left there, summed up.
+
+`perfetto.json` is written beside it, for https://ui.perfetto.dev or chrome://tracing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from braze.report.trace_folder import perfetto
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("folder", type=Path, help="that of BRAZE_TRACE")
+
+
+def run_report(given: argparse.Namespace) -> int:
+    """Write the trace, and print a summary; 1 where the folder holds no compiles."""
+    lines = _lines(given.folder)
+    if not lines:
+        print(f"no compiles in {given.folder}: was BRAZE_TRACE set to it?", file=sys.stderr)
+        return 1
+    target = given.folder / "perfetto.json"
+    target.write_text(json.dumps(perfetto(lines)))
+    for text in _summary(lines):
+        print(text)
+    print(f"{target}: for ui.perfetto.dev. No weights are in it, nor in the lines beside it.")
+    return 0
+
+
+# --- private ---------------------------------------------------------------------------------
+
+_SHOWN = 10
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    texts = [t for path in sorted(folder.glob("*.jsonl")) for t in path.read_text().splitlines()]
+    return [json.loads(text) for text in texts]
+
+
+def _summary(lines: list[dict[str, Any]]) -> list[str]:
+    seconds: Counter[str] = Counter()
+    compiles: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    for line in lines:
+        key = f"{line['function']} ({line['origin']})"
+        seconds[key] += line["seconds"]
+        compiles[key] += 1
+        for name, used in line["stages"]:
+            spent[name] += used
+    breaks = Counter(f"{b['origin']}: {b['reason']} [{b['code']}]" for line in lines
+                     if (b := line["break"]))  # fmt: skip
+    total = sum(seconds.values())
+    stages = ", ".join(f"{name} {used:.2f}" for name, used in spent.most_common())
+    found = [f"{len(lines)} compiles, {total:.2f} s ({stages})", "function: compiles, seconds"]
+    found += [f"  {k}: {compiles[k]}, {s:.2f}" for k, s in seconds.most_common(_SHOWN)]
+    if breaks:
+        found += ["graph breaks", *(f"  {n} x {text}" for text, n in breaks.most_common(_SHOWN))]
+    return found
