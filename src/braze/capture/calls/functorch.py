@@ -54,6 +54,20 @@ class Whole:
         self.function = function
 
 
+@final
+class CompiledHere:
+    """What a call of `braze.compile` in the frame gave: called in the frame, it is the program's
+    function. made_by: `compile`, its positional arguments and keywords."""
+
+    def __init__(self, function: types.FunctionType, made_by: Any) -> None:
+        self._function = function
+        self._made_by = made_by
+
+    def __getattr__(self, name: str) -> Any:
+        """What a compiled function has besides its call."""
+        raise AttributeError(name)
+
+
 def _transform(transform: Any) -> Any:
     def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function, *rest = args

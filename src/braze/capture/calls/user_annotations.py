@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from braze.capture.calls.concurrency import is_concurrent
-from braze.capture.calls.functorch import Transformed, Whole
+from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answers
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.frames.control_signals import BreakRequested, CannotRebuild
@@ -42,6 +43,7 @@ _REACHED = (
     "braze.targets",
     "braze.trace",
 )
+_FACE = "braze.api"
 _DRIVER = "braze.runtime.dispatch.compiled_function"  # where the class of compiled functions is
 # Where a compiled module's class has the module that it was made from, and what finds its call.
 _SHIELD_MODULE = "braze.runtime.dispatch.module_wrapper"
@@ -80,7 +82,7 @@ def call_marked(
         if is_concurrent(module) and function not in CALL_HANDLERS:
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             raise BreakRequested("concurrency", f"{module}.{name}")
-        return _call_ours(interpreter, function, args)
+        return _call_ours(interpreter, function, args, kwargs)
     if mark is Mark.DISABLE_FRAME:
         return NOT_MARKED
     name = getattr(function, "__qualname__", None) or repr(type(function))
@@ -162,7 +164,9 @@ def check_procedures(interpreter: Interpreter) -> None:
                 raise CannotRebuild(f"a variable of {name}(), whose call is late", procedure.step)
 
 
-def _call_ours(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> Any:
+def _call_ours(
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """NOT_MARKED for a function that is none of Braze's own; a break at one that is, since Braze
     does not interpret itself, and a Redirect where it stands for the program's."""
     space = getattr(function, "__globals__", None)
@@ -174,7 +178,49 @@ def _call_ours(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -
         if code == _PART:  # of which all else there is made
             return load_class_attribute(interpreter, type(args[0]), args[1])
         return _call_shielded(interpreter, code, args) if code in _SHIELD_CALLS else NOT_MARKED
+    if module == _FACE and function.__name__ == "compile":
+        return _compile_here(interpreter, function, args, kwargs)
     raise BreakRequested("not-inlined", f"{function.__qualname__}, a part of Braze")
+
+
+def _compile_here(
+    interpreter: Interpreter,
+    compile: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`braze.compile(function)` in the frame. Its calls here are calls of the function; where it
+    leaves the frame, each call of the frame makes it, as eagerly.
+
+    It is made once here, too, for the errors of options that mean nothing."""
+    if len(args) != 1 or type(args[0]) is not types.FunctionType:
+        raise BreakRequested("not-inlined", "compile() of what is no function, a part of Braze")
+    options = {name: value for name, value in kwargs.items() if not is_constant(value)}
+    if options.keys() - {"backend"} or any(map(_is_made_here(interpreter), options.values())):
+        raise BreakRequested("not-inlined", "compile() with options made here, a part of Braze")
+    made = interpreter.native(compile, *args, **kwargs)
+    if made is args[0]:  # it is disabled
+        return made
+    return CompiledHere(args[0], (compile, args, kwargs))
+
+
+def _is_made_here(interpreter: Interpreter) -> Callable[[Any], bool]:
+    return lambda value: id(value) in interpreter.guard_context.fresh
+
+
+def call_compiled_here(
+    interpreter: Interpreter, compiled: CompiledHere, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A function that the frame compiled is part of the frame's own graph."""
+    return interpreter.call(compiled._function, *args, **kwargs)
+
+
+@answers(CompiledHere.__getattr__)
+def ask_compiled_here(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """An attribute of what `braze.compile` gave."""
+    raise BreakRequested("not-inlined", f"compile(...).{args[1]}, a part of Braze")
 
 
 def _torch_mark(function: Any) -> Mark | None:

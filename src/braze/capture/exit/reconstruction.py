@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.arrays.reconstruction import array_recipe
 from braze.capture.calls.c_functions import Callback
-from braze.capture.calls.functorch import Transformed, Whole
+from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.frames.frame import Unread
 from braze.capture.frames.generators import InlinedGenerator
@@ -428,6 +428,10 @@ class Reconstructor:
         keywords = tuple([(name, self.recipe(v)) for name, v in kwargs.items()])
         return NewCall(function, self.recipes(args), keywords)
 
+    def compiled_here(self, value: CompiledHere) -> Recipe:
+        """A function that the frame compiled."""
+        return self._made_by(*value._made_by)
+
     def whole(self, value: Whole) -> Recipe:
         """A callable that the program takes into the graph as it is."""
         return self.recipe(value.function)
@@ -621,5 +625,6 @@ _MAKERS: dict[type, Any] = {
     InlinedGenerator: Reconstructor.generator,
     Transformed: Reconstructor.transformed,
     Whole: Reconstructor.whole,
+    CompiledHere: Reconstructor.compiled_here,
     **dict.fromkeys(_VIEWS, Reconstructor.view),
 }

@@ -16,13 +16,20 @@ from braze.capture.calls.c_functions import call_builtin, is_bound, way_to_call
 from braze.capture.calls.cached_functions import call_cached
 from braze.capture.calls.call_cache import KnownFunction, Route
 from braze.capture.calls.deferred_calls import call_later, is_reorderable
-from braze.capture.calls.functorch import Transformed, Whole, call_made_outside, call_transformed
+from braze.capture.calls.functorch import (
+    CompiledHere,
+    Transformed,
+    Whole,
+    call_made_outside,
+    call_transformed,
+)
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.calls.torch_allowlist import may_be_leaf, takes_as_leaf
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.calls.user_annotations import (
     NOT_MARKED,
     Redirect,
+    call_compiled_here,
     call_marked,
     call_whole,
     is_compiled,
@@ -34,7 +41,9 @@ from braze.capture.frames.generators import InlinedGenerator, begin_expression
 from braze.capture.handlers.break_regions import call_in_region
 from braze.capture.handlers.compiler_calls import ask_compiler
 from braze.capture.handlers.custom_ops import call_operator
+from braze.capture.handlers.random import call_random_function
 from braze.capture.handlers.stdlib import find_implementation
+from braze.capture.handlers.tensor_constructor import LEGACY_DTYPES, holds_scalars
 from braze.capture.objects.attribute_load import load_attribute, load_method
 from braze.capture.objects.items import get_item
 from braze.capture.objects.module_attributes import has_no_hooks
@@ -42,6 +51,7 @@ from braze.capture.objects.weak_references import open_reference
 from braze.capture.state.guard_context import NUMBERS
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.tensors.subclasses import check_made_plainly, of_class
+from braze.compat.numpy.interface import RANDOM_FUNCTION
 from braze.compat.private_names import OPERATOR_CLASSES
 from braze.compat.python.lru_caches import LRU_CACHE
 from braze.compat.python.stdlib import DISPATCH_CODE
@@ -199,10 +209,12 @@ _CALLED_OBJECTS: dict[type, Any] = {
     **NUMPY_CALLS,
     **dict.fromkeys(OPERATOR_CLASSES, call_operator),
     torch.jit.ScriptFunction: call_script,
+    RANDOM_FUNCTION: call_random_function,
     LRU_CACHE: call_cached,
     weakref.ReferenceType: open_reference,
     Transformed: call_transformed,
     Whole: call_whole,
+    CompiledHere: call_compiled_here,
     operator.itemgetter: _call_getter,
     operator.attrgetter: _call_getter,
     operator.methodcaller: _call_getter,
@@ -579,4 +591,7 @@ def _new_instance(
         check_made_plainly(interpreter, cls, args)
         made = call_builtin(interpreter, new, (torch.Tensor, *args), kwargs)
         return made if cls is torch.Tensor else of_class(interpreter, made, cls, args)
+    dtype = LEGACY_DTYPES.get(cls)
+    if dtype is not None and len(args) == 1 and not kwargs and holds_scalars(args[0]):
+        return interpreter.call(torch.tensor, args[0], dtype=dtype)
     return call_builtin(interpreter, new, (cls, *args), kwargs)

@@ -8,6 +8,9 @@ numbers is such a number. Several numbers that are taken of a few (`sample`, `ch
 another order (`shuffle` of a list that the frame made), are items of one input. What gives other
 items of a sequence, or shuffles one, breaks the graph: it is asked for real. A generator made in
 the frame is the frame's business.
+
+`numpy.random` likewise, where a method's arguments are numbers and shapes: an array that it gives
+is an input of the graph. A generator of NumPy's that the frame made breaks the graph.
 """
 
 from __future__ import annotations
@@ -21,10 +24,19 @@ from typing import Any
 
 import torch
 
+from braze.capture.arrays.fake_array import refusal
 from braze.capture.calls.c_functions import call_natively
-from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.handler_registry import CALL_HANDLERS, answer, answers
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.objects.attribute_load import instance_dict, set_instance_entry
+from braze.capture.state.guard_context import NUMBERS
+from braze.compat.numpy.interface import (
+    RANDOM_METHODS,
+    RANDOM_SEED,
+    RANDOM_STATE,
+    TENSOR_DTYPES,
+    numpy,
+)
 from braze.compat.python.stdlib import RANDOM_CORE
 from braze.compat.torch.aten import aten
 from braze.ir.captured.frame import Draw
@@ -91,10 +103,10 @@ def _draw(function: Any) -> Any:
         bounds = _bounds(function, args[1:], kwargs) if given is None else None
         is_plain = _is_plain(interpreter, args[0], function)
         if bounds is not None and is_plain:
-            return _drawn_integer(interpreter, args[0], function, args[1:], bounds)
+            return drawn_integer(interpreter, args[0], function, args[1:], bounds)
         if given is None or not is_plain:
             raise BreakRequested("unseen-callable", f"random.{function.__name__}")
-        return _drawn(interpreter, args[0], function, given)
+        return drawn_float(interpreter, args[0], function, given)
 
     return draw
 
@@ -163,24 +175,24 @@ def _is_plain(interpreter: Any, generator: Any, function: Any) -> bool:
     return True
 
 
-def _drawn(
-    interpreter: Any, generator: random.Random, function: Any, args: tuple[Any, ...]
+def drawn_float(
+    interpreter: Any, generator: Any, function: Any, args: tuple[Any, ...]
 ) -> SymbolicFloat:
     """The float that is drawn at each call."""
-    tensor = _drawn_tensor(interpreter, generator, function, args, NUMBER)
+    tensor = drawn_tensor(interpreter, generator, function, args, NUMBER)
     interpreter.tracer.has_numbers = True
     return SymbolicFloat(interpreter.tracer, tensor)
 
 
-def _drawn_integer(
+def drawn_integer(
     interpreter: Any,
-    generator: random.Random,
+    generator: Any,
     function: Any,
     args: tuple[Any, ...],
     bounds: tuple[int, int],
 ) -> Any:
     """The integer that is drawn at each call."""
-    tensor = _drawn_tensor(interpreter, generator, function, args, _INTEGER)
+    tensor = drawn_tensor(interpreter, generator, function, args, _INTEGER)
     with interpreter.tracer:
         made = integer_of(interpreter.tracer, tensor, bounds, f"random.{function.__name__}()")
     return program_value(made)
@@ -222,7 +234,7 @@ def _drawn_several(
     dtype = torch.int64 if kind is int else torch.float64
     type_of_all = TensorType(dtype, (count,), (1,), _INTEGER.device)
     given = (tuple(numbers), *rest)
-    tensor = _drawn_tensor(interpreter, generator, called, given, type_of_all)
+    tensor = drawn_tensor(interpreter, generator, called, given, type_of_all)
     tracer = interpreter.tracer
     with tracer:
         items = [aten.select.int(tensor, 0, index) for index in range(count)]
@@ -250,9 +262,9 @@ def _count(called: Any, numbers: tuple[Any, ...], rest: list[Any]) -> int:
         return 0
 
 
-def _drawn_tensor(
+def drawn_tensor(
     interpreter: Any,
-    generator: random.Random,
+    generator: Any,
     function: Any,
     args: tuple[Any, ...],
     kind: TensorType,
@@ -314,3 +326,87 @@ def seed(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     interpreter.draws.append((Draw(generator, RANDOM_CORE.seed, rest, -1), None))
     set_instance_entry(interpreter, generator, "gauss_next", None)
     return None
+
+
+# --- numpy.random --------------------------------------------------------------------------------
+
+_PLAIN_ARGUMENTS = (int, float, bool, type(None), str, type)
+
+
+def _draws(name: str, method: Any) -> None:
+    @answers(method)
+    def draw(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args or id(args[0]) not in interpreter.guard_context.known:
+            raise refusal(f"{name}() of a generator that is made here")
+        generator, *rest = args
+        if type(generator) is not RANDOM_STATE or not interpreter.arrays.traces:
+            raise refusal(f"random.{name}")
+        given = tuple([_numpys_argument(interpreter, name, value) for value in rest])
+        named = {key: _numpys_argument(interpreter, name, value) for key, value in kwargs.items()}
+        called = functools.partial(method, **named) if named else method
+        return _drawn_by_numpy(interpreter, name, generator, called, given)
+
+
+def call_random_function(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A function of the kind that `numpy.random` has: compiled from Cython."""
+    handler = CALL_HANDLERS.get(function)
+    if handler is None:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise BreakRequested("unseen-callable", str(name))
+    return answer(interpreter, function, handler, args, kwargs)
+
+
+def _numpys_argument(interpreter: Any, name: str, value: Any) -> Any:
+    """An argument as NumPy gets it: a size is a number then."""
+    value = interpreter.side_effects.native(value)
+    if type(value) in (list, tuple, torch.Size):
+        return tuple([_numpys_argument(interpreter, name, item) for item in value])
+    if type(value) in NUMBERS:
+        return interpreter.native(NUMBERS[type(value)], value)
+    if type(value) not in _PLAIN_ARGUMENTS:
+        raise refusal(f"random.{name} of a {type(value).__name__}")
+    return value
+
+
+def _drawn_by_numpy(
+    interpreter: Any, name: str, generator: Any, called: Any, args: tuple[Any, ...]
+) -> Any:
+    """What a generator gives at each call, by what a new one gives."""
+    try:
+        example = called(RANDOM_STATE(0), *args)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise refusal(f"random.{name}: {error}") from None
+    if type(example) is float:
+        return drawn_float(interpreter, generator, called, args)
+    if type(example) is int and name == "randint" and called is RANDOM_METHODS[name]:
+        least, end = (0, *args) if len(args) == 1 else args
+        if type(least) is type(end) is int and end - least > 1:
+            return drawn_integer(interpreter, generator, called, args, (least, end - 1))
+    dtype = TENSOR_DTYPES.get(getattr(example, "dtype", None))
+    if type(example) is not numpy.ndarray or dtype is None or not example.flags.c_contiguous:
+        raise refusal(f"random.{name}, which gives a {type(example).__name__}")
+    strides = tuple([step // example.itemsize for step in example.strides])
+    kind = TensorType(dtype, example.shape, strides, torch.device("cpu"))
+    tensor = drawn_tensor(interpreter, generator, called, args, kind)
+    return interpreter.arrays.wrapped(tensor)
+
+
+for _method_name, _method in RANDOM_METHODS.items():
+    _draws(_method_name, _method)
+
+
+if RANDOM_SEED is not None:
+
+    @answers(RANDOM_SEED)
+    def seed_numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`numpy.random.seed`: done before the graph runs, in order with what is drawn."""
+        if len(args) != 1 or kwargs or type(args[0]) is not int:
+            raise refusal("random.seed")
+        generator = numpy.random.mtrand._rand
+        interpreter.draws.append((Draw(generator, _seeded_numpy, args, -1), None))
+
+
+def _seeded_numpy(_: Any, number: int) -> None:
+    RANDOM_SEED(number)

@@ -2,6 +2,7 @@
 
 torch.tensor([n, 2])      stack([full([], s0), full([], 2)])
 torch.tensor([0.5, lr])   stack([full([], 0.5), %lr])
+torch.tensor([a[0], a[2]])  stack([select(%a, 0, 0), select(%a, 0, 2)])    # of an array `a`
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from braze.capture.arrays.fake_array import FakeArray, refusal
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import leaf_call, unnoted_call
+from braze.compat.torch.ambient_state import call_untraced
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat, number_value
 
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 # Integers of more are constants: each would be an operator, and a guard on its range.
 _LONG = 64
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16})
+# PyTorch's classes for one dtype, on the CPU.
+LEGACY_DTYPES: dict[type, torch.dtype] = {
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.LongTensor: torch.int64,
+}
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
@@ -37,6 +45,8 @@ def _tensor_of(make: Any) -> None:
         is_row = type(data) in (list, tuple, torch.Size)
         numbers = list(interpreter.side_effects.contents(data)) if is_row else [data]
         kinds = set(map(type, numbers))
+        if is_row and FakeArray in kinds and not asks:
+            return _of_scalars(interpreter, numbers, given)
         changing = kinds & {SymbolicFloat, ProgramInt}
         if not changing or asks or not kinds <= {float, int, SymbolicFloat, ProgramInt}:
             return leaf_call(interpreter, make, args, kwargs)
@@ -57,6 +67,33 @@ def _tensor_of(make: Any) -> None:
             return leaf_call(interpreter, make, (items,), given)
         items = [leaf_call(interpreter, torch.full, ((), n), wanted) for n in numbers]
         return leaf_call(interpreter, torch.stack, (items,), {}) if is_row else items[0]
+
+
+def holds_scalars(data: Any) -> bool:
+    """Whether a list holds a number of NumPy's that the graph computes."""
+    return type(data) in (list, tuple) and FakeArray in map(type, data)
+
+
+def _of_scalars(interpreter: Interpreter, items: list[Any], given: dict[str, Any]) -> Any:
+    """A row of NumPy's numbers, and Python's."""
+    if given.keys() - {"dtype"} or torch.get_default_device().type != "cpu":
+        raise refusal("a tensor of NumPy's numbers elsewhere")
+    if not all(type(n) in (int, float, bool) or _is_scalar(n) for n in items):
+        raise refusal("a tensor of a list of arrays")
+    examples = [n.like if type(n) is FakeArray else n for n in items]
+    asked: torch.dtype = call_untraced(torch.tensor, (examples,), given).dtype
+    dtype, arrays = asked, interpreter.arrays
+    own = [arrays.tensor(n).dtype if type(n) is FakeArray else dtype for n in items]
+    is_whole = not (dtype.is_floating_point or dtype.is_complex)
+    if is_whole and any(kind is not dtype for kind in own):  # eager looks at the range of values
+        raise refusal(f"a tensor of {dtype} of a list of other numbers")
+    tensors = [arrays.tensor(n) if type(n) is FakeArray else arrays.full(n, dtype) for n in items]
+    same = [t if t.dtype is dtype else arrays.leaf(torch.Tensor.to, t, dtype) for t in tensors]
+    return arrays.leaf(torch.stack, same)
+
+
+def _is_scalar(number: Any) -> bool:
+    return type(number) is FakeArray and number.is_scalar
 
 
 def _settled(number: Any) -> Any:

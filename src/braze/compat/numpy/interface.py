@@ -45,6 +45,18 @@ TENSOR_DTYPES: dict[Any, torch.dtype] = (
 SCALARS: frozenset[type] = frozenset(dtype.type for dtype in TENSOR_DTYPES)
 DTYPE_CLASSES: frozenset[type] = frozenset(type(dtype) for dtype in TENSOR_DTYPES)
 
+# The class of the generator behind `numpy.random.randn` and the like, that of its methods, and the
+# methods that give numbers or arrays and change nothing but its state, by their names.
+RANDOM_STATE: Any = _NoArray if numpy is None else numpy.random.RandomState
+RANDOM_FUNCTION: Any = _NoArray if numpy is None else type(numpy.random.RandomState.rand)
+RANDOM_SEED: Any = None if numpy is None else numpy.random.seed
+_NO_DRAWS = frozenset({"bytes", "get_state", "random_integers", "seed", "set_state", "shuffle"})
+RANDOM_METHODS: dict[str, Any] = {
+    name: method
+    for name, method in vars(RANDOM_STATE).items()
+    if callable(method) and not name.startswith("_") and name not in _NO_DRAWS
+}
+
 
 def _spaces() -> Iterator[tuple[str, Any]]:
     if numpy is not None:

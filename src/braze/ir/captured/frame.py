@@ -6,7 +6,6 @@ recipe object that is used twice is one Python object.
 
 from __future__ import annotations
 
-import random
 import types
 from typing import Any, TypeAlias, final
 
@@ -321,11 +320,12 @@ class TorchCall:
 @final
 @frozen(eq=False)
 class Draw:
-    """`function(generator, *args)` of one of Python's generators of random numbers, called before
-    the graph runs, at each call and in order. input: which of the graph's inputs the number that
-    it gives is, as a 0-dim tensor of float64 or int64; -1 where no operator takes it."""
+    """`function(generator, *args)` of a generator of random numbers, Python's or NumPy's, called
+    before the graph runs, at each call and in order. input: which of the graph's inputs the number
+    that it gives is, as a 0-dim tensor of float64 or int64, or its array; -1 where no operator
+    takes it."""
 
-    generator: random.Random
+    generator: Any
     function: Any
     args: tuple[Any, ...]
     input: int

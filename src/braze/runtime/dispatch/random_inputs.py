@@ -1,9 +1,11 @@
-"""Numbers of Python's `random` that a compiled frame takes: drawn anew before each graph runs."""
+"""Numbers of Python's `random` and of `numpy.random` that a compiled frame takes: drawn anew before
+each graph runs."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -17,10 +19,10 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
     they are as before."""
     if not draws:
         return run
-    generators: dict[int, random.Random] = {id(d.generator): d.generator for d in draws}
+    generators = {id(draw.generator): draw.generator for draw in draws}
 
     def draw_and_run(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        states = [(generator, generator.getstate()) for generator in generators.values()]
+        put_back = list(map(_state_of, generators.values()))
         try:
             given = list(inputs)
             for draw in draws:
@@ -31,16 +33,25 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
         except PartlyRun:
             raise
         except Exception:  # an interrupt is not answered by running the frame eagerly
-            for generator, state in states:
-                generator.setstate(state)
+            for put in put_back:
+                put()
             raise
 
     return draw_and_run
 
 
-def _tensor_of(number: float | list[float]) -> torch.Tensor:
+def _state_of(generator: Any) -> Callable[[], object]:
+    """What puts a generator's state back."""
+    if hasattr(generator, "getstate"):
+        return functools.partial(generator.setstate, generator.getstate())
+    return functools.partial(generator.set_state, generator.get_state(legacy=False))
+
+
+def _tensor_of(number: Any) -> torch.Tensor:
     if isinstance(number, list):
         return torch.tensor(
             number, dtype=torch.int64 if type(number[0]) is int else torch.float64, device="cpu"
         )
-    return torch.tensor(number, device="cpu") if type(number) is int else tensor_of(number)
+    if isinstance(number, int | float):
+        return torch.tensor(number, device="cpu") if type(number) is int else tensor_of(number)
+    return torch.from_numpy(number)
