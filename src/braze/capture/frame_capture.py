@@ -352,7 +352,7 @@ def _finish(
         checks=checks,
         dropped=dropped_leaves(interpreter, trace.inputs, writer.made()),
         switched=switched,
-        saves=needs_gradients(trace.graph),
+        saves=interpreter.runs_backward or needs_gradients(trace.graph),
     )
 
 

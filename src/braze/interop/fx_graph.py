@@ -74,7 +74,9 @@ def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
     builder = _FxBuilder(frame.graph, names, frame.written_names)
     builder.gradients, builder.casts.entered = frame.grad_enabled, frame.casts
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
-    for call in _live_calls(frame):
+    live = _live_calls(frame)
+    _check_writes(frame, live)
+    for call in live:
         if not call.is_plain:
             raise _NotNamed(call.result)  # it would be another one under the state outside
         builder.switch(call.grad_enabled, call.casts)
@@ -399,6 +401,17 @@ def _target_for(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[.
         return target
     plain: Callable[..., Any] | None = getattr(operator, name[1:], None)
     return target if plain is None or isinstance(args[0], fx.Node) else plain
+
+
+def _check_writes(frame: CapturedFrame, calls: Sequence[TorchCall]) -> None:
+    """Raise _NotNamed where an input is written to, and no call takes it or a view of it: the write
+    is of an operator that no call says."""
+    taken = frame.written_names.union(
+        *[values_in((call.args, dict(call.kwargs))) for call in calls]
+    )
+    for mutation in frame.graph.mutations:
+        if mutation.input not in taken:
+            raise _NotNamed(mutation.input)
 
 
 def _live_calls(frame: CapturedFrame) -> list[TorchCall]:

@@ -161,7 +161,7 @@ def at_least_one(size: Any) -> Any:
 def is_dense(sizes: Any, strides: Any) -> bool:
     """Whether memory has neither gaps nor overlaps, in some order of the dimensions."""
     expected = 1
-    for step, size in sorted(zip(strides, sizes), key=lambda pair: _at_hand(pair[0])):
+    for step, size in sorted(zip(strides, sizes), key=lambda pair: size_at_hand(pair[0])):
         if size != 1:
             if step != expected:
                 return False
@@ -169,5 +169,6 @@ def is_dense(sizes: Any, strides: Any) -> bool:
     return True
 
 
-def _at_hand(size: Any) -> int:
+def size_at_hand(size: Any) -> int:
+    """A size as the call at hand has it. Asks nothing."""
     return size if type(size) is int else size.hint

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from braze.compat.torch.aten import aten
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, is_detached
-from braze.tracing.shape_rules.strides import overlaps_itself
+from braze.tracing.shape_rules.strides import overlaps_itself, shares_elements
+
+# The views whose elements may share memory where those of what they are made from do not; those of
+# `expand` are found by their strides.
+_OVERLAPPING_VIEWS = frozenset({aten.as_strided.default, aten.unfold.default})
+# Operators that write one number everywhere, for which the order of elements does not count.
+UNIFORM_WRITES = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 
 
 def is_view_outside(real: torch.Tensor | None) -> bool:
@@ -14,9 +21,9 @@ def is_view_outside(real: torch.Tensor | None) -> bool:
     return real is not None and real._is_view()
 
 
-def check_write(place: Place, differentiable: bool) -> None:
+def check_write(place: Place, differentiable: bool, is_uniform: bool) -> None:
     """Raise Untraceable for a write to a place that must happen eagerly. differentiable: whether
-    gradients flow through what is written."""
+    gradients flow through what is written. is_uniform: whether all elements get one number."""
     base = place.base or place
     if differentiable and base.refuses_gradients:
         raise Untraceable("gradients are written to a view that autograd refuses to change")
@@ -24,5 +31,21 @@ def check_write(place: Place, differentiable: bool) -> None:
     for memory in (place.type, base.type):
         if overlaps_itself(memory.shape, memory.stride):  # type: ignore[arg-type]
             raise Untraceable("a write to elements that share memory, as after expand()")
+    if _shares_elements(base) or (not is_uniform and _shares_elements(place)):
+        raise Untraceable("a write to elements that share memory, as after unfold()")
     if differentiable and is_detached(place):
         raise Untraceable("a detached tensor gets a history that its memory has not elsewhere")
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _shares_elements(place: Place) -> bool:
+    """Whether several elements of a place are one in memory. Eager's kernels read and write such
+    elements in turn, and results depend on the order; a graph reads all of them first."""
+    walk = place
+    while walk.step is not None and walk.parent is not None:
+        if walk.step.op in _OVERLAPPING_VIEWS:
+            break
+        walk = walk.parent
+    return shares_elements(walk.type.shape, walk.type.stride)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from braze.tracing.finalize import FinishedTrace, finish_trace, writes_of
 from braze.tracing.graph_inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.tracing.graph_recorder import GraphRecorder
 from braze.tracing.kernel_checks import check_arguments
-from braze.tracing.mutation_checks import check_write, is_view_outside
+from braze.tracing.mutation_checks import UNIFORM_WRITES, check_write, is_view_outside
 from braze.tracing.op_schema import OperatorKind, OpFacts, describe_op
 from braze.tracing.scalar_overflow import check_numbers
 from braze.tracing.shape_rules.argument_types import (
@@ -494,14 +494,17 @@ class Tracer(dispatch.TorchDispatchMode):
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def write(self, target: Any, value: Value, differentiable: bool = False) -> None:
-        """Give a fake tensor's memory new contents, cast and broadcast as an in-place call does."""
+    def write(
+        self, target: Any, value: Value, differentiable: bool = False, is_uniform: bool = False
+    ) -> None:
+        """Give a fake tensor's memory new contents, cast and broadcast as an in-place call does.
+        is_uniform: whether all elements get one number."""
         fake = self.fake_of(target)
         place = fake.place
         found = value.type
         assert isinstance(found, TensorType)
         wanted = place.type
-        check_write(place, differentiable)
+        check_write(place, differentiable, is_uniform)
         if found is not wanted:
             if not torch.can_cast(found.dtype, wanted.dtype):
                 raise RuntimeError(
@@ -591,7 +594,7 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
         elif facts.op._schema.arguments[facts.written[0]].is_out and not target.numel():
             _replace_empty(tracer, target, value, differentiable)
         else:
-            tracer.write(target, value, differentiable)
+            tracer.write(target, value, differentiable, facts.op in UNIFORM_WRITES)
     return _results_of_write(facts, written, results[:fresh], differentiable)
 
 

@@ -16,7 +16,9 @@ from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import unnoted_call
 from braze.capture.frames.control_signals import BreakRequested, CannotRebuild
 from braze.capture.state.guard_context import is_constant, is_identity
+from braze.capture.state.provenance import module_of_class
 from braze.compat.python.lru_caches import FilledCall, RepeatedCall
+from braze.compat.python.packages import is_installed
 from braze.compat.python.stdlib import (
     FILTERS_LOCK,
     FILTERS_MUTATED,
@@ -174,10 +176,41 @@ def filters_mutated(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dic
     interpreter.deferred_calls.append((FILTERS_MUTATED, ()))
 
 
+def _is_handled(interpreter: Interpreter, logger: Any) -> bool:
+    """Whether a log line comes to handlers or filters that are the program's. Guards which classes
+    it comes to."""
+    left = [*_attached(interpreter, logger, "filters")]
+    place = logger
+    while place is not None:
+        left += _attached(interpreter, place, "handlers")
+        more = interpreter.attribute(place, "propagate")
+        place = interpreter.attribute(place, "parent") if more else None
+    if not all(_is_of_library(interpreter, item) for item in left):
+        return True
+    handlers = [item for item in left if issubclass(type(item), logging.Handler)]
+    filters = [item for handler in handlers for item in _attached(interpreter, handler, "filters")]
+    return not all(_is_of_library(interpreter, item) for item in filters)
+
+
+def _is_of_library(interpreter: Interpreter, item: Any) -> bool:
+    """Whether what a log line comes to is an object of a class that the program did not write."""
+    cls = interpreter.guard_context.type_of(item)
+    return issubclass(cls, (logging.Handler, logging.Filter)) and is_installed(module_of_class(cls))
+
+
+def _attached(interpreter: Interpreter, owner: Any, name: str) -> list[Any]:
+    held = interpreter.attribute(owner, name)
+    return list(interpreter.side_effects.contents(held)) if type(held) is list else [held]
+
+
 def _log(function: Any) -> Any:
-    """A log line of constants is written after the graph ran."""
+    """A log line of constants is written after the graph ran, where what writes it is the
+    library's: the frame may read what a handler of the program's changes, or catch what it raises.
+    """
 
     def note(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args and issubclass(type(args[0]), logging.Logger) and _is_handled(interpreter, args[0]):
+            raise BreakRequested("input-output", "a log line, which code of the program's handles")
         if kwargs or not all(is_constant(value) for value in args[1:]):
             raise BreakRequested("input-output", f"a log line: Logger.{function.__name__}")
         interpreter.put_off(function, args)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
-from braze.capture.state.finalizers import is_dropped, may_have_ended
+from braze.capture.state.finalizers import has_lost_a_place, is_dropped, may_have_ended
 from braze.ir.captured.source import ReferentSource
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ def open_reference(
     target = reference()
     source = guard_context.source_of(reference)
     if target is not None and (
-        may_have_ended(interpreter, target) or (source is None and is_dropped(interpreter, target))
+        may_have_ended(interpreter, target)
+        or has_lost_a_place(interpreter, target)
+        or (source is None and is_dropped(interpreter, target))
     ):
         raise BreakRequested("finalizer", f"a {guard_context.type_of(target).__qualname__}")
     if source is None:

@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import gc
 import types
-import weakref
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.frames.frame import Frame, Unread
 from braze.capture.frames.generators import InlinedGenerator
-from braze.capture.state.guard_context import CONSTANTS, TENSORS
+from braze.capture.state.guard_context import CONSTANTS, TENSORS, raw_lookup
 from braze.capture.state.provenance import module_of_class
+from braze.capture.state.special_methods import LASTING, has_callbacks
 from braze.compat.python.packages import is_of_package
-from braze.compat.torch.dynamo_interop import is_callback_of_compiler
 from braze.ir.captured.frame import NULL
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
-
-# What is weakly referenced by registries and lives on.
-_LASTING = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
+    from braze.capture.state.side_effects import SideEffects
 
 
 def entered_with(frame: Frame) -> dict[int, Any]:
@@ -68,7 +64,8 @@ def is_dropped(interpreter: Interpreter, target: Any) -> bool:
     """Whether nothing that the program still has leads to an object made in the frame, which has
     ended in eager, though capture keeps it. What is beyond a number of objects counts as dropped:
     the frame is left there, and real references answer."""
-    if id(target) in interpreter.guard_context.known:
+    guard_context = interpreter.guard_context
+    if id(target) in guard_context.known:
         return False
     side_effects = interpreter.side_effects
     left: list[Any] = [
@@ -79,15 +76,59 @@ def is_dropped(interpreter: Interpreter, target: Any) -> bool:
     left += [items for _, items in side_effects.added.values()]
     for frame in interpreter.frames:
         left += [*_held(frame, side_effects.cells), *frame.handled]
+    return not _leads_to(left, target, side_effects.cells, guard_context.known, False)
+
+
+def has_lost_a_place(interpreter: Interpreter, target: Any) -> bool:
+    """Whether something that led to an object from outside was overwritten or taken out of its
+    container: in eager the object may have ended with it. What is beyond a number of objects counts
+    as led to."""
+    if isinstance(target, LASTING):
+        return False
+    lost = [value for value in _overwritten(interpreter.side_effects) if value is not None]
+    fakes = interpreter.guard_context.fakes
+    lost += [fakes[id(value)] for value in lost if id(value) in fakes]
+    return bool(lost) and _leads_to(lost, target, {}, {}, True)
+
+
+def _overwritten(side_effects: SideEffects) -> list[Any]:
+    """What objects from outside held where the frame wrote to them, and may hold no more."""
+    found = [dict.get(w.space, key) for w in side_effects.writes.values() for key in w.entries]
+    for shadow in side_effects.shadows.values():
+        if shadow.changed:
+            mapped = issubclass(type(shadow.original), dict)
+            found += (dict.values if mapped else iter)(shadow.original)
+    for cell, _ in side_effects.cells.values():
+        with suppress(ValueError):  # it may be empty
+            found.append(cell.cell_contents)
+    for (_, name), (owner, _) in side_effects.slots.items():
+        slot = raw_lookup(type(owner), name)
+        if type(slot) is types.MemberDescriptorType:
+            with suppress(AttributeError):  # it may be empty
+                found.append(slot.__get__(owner, type(owner)))
+    return found
+
+
+def _leads_to(
+    left: list[Any],
+    target: Any,
+    written: dict[int, tuple[types.CellType, Any]],
+    known: Container[int],
+    beyond: bool,
+) -> bool:
+    """Whether objects that hold each other lead to one; `beyond` where there are too many. Nothing
+    is known of what `known` objects hold."""
     seen: set[int] = set()
-    while left and len(seen) < _MOST_WALKED:
+    while left:
+        if len(seen) >= _MOST_WALKED:
+            return beyond
         value = left.pop()
         if value is target:
-            return False
-        if id(value) not in seen and id(value) not in interpreter.guard_context.known:
+            return True
+        if id(value) not in seen and id(value) not in known:
             seen.add(id(value))
-            left += _led_to(value, side_effects.cells)
-    return True
+            left += _led_to(value, written)
+    return False
 
 
 _MOST_WALKED = 10_000
@@ -145,18 +186,4 @@ def _is_noticed(value: Any) -> bool:
         return value.gi_frame is not None
     if hasattr(cls, "__del__"):
         return True
-    if cls.__weakrefoffset__ == 0 or issubclass(cls, _LASTING):
-        return False
-    callbacks = [callback_of(reference) for reference in weakref.getweakrefs(value)]
-    return any(call is not None and not is_callback_of_compiler(call) for call in callbacks)
-
-
-def callback_of(reference: Any) -> Any:
-    """What is called when the object of a weak reference or proxy ends, or None. A proxy hands all
-    questions on to its object: only the garbage collector says what it holds."""
-    if type(reference) in weakref.ProxyTypes:
-        return next(iter(gc.get_referents(reference)), None)
-    return _CALLBACK.__get__(reference)
-
-
-_CALLBACK: Any = vars(weakref.ReferenceType)["__callback__"]
+    return has_callbacks(value)

@@ -329,7 +329,7 @@ class SideEffects:
             return False
         (items,) = args
         if function is adding[1]:
-            if type(items) not in EXACT:
+            if type(items) not in EXACT or items is value:
                 return False
             items = list(self.contents(items))
         else:

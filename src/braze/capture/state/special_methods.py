@@ -6,10 +6,15 @@ import collections
 import decimal
 import enum
 import functools
+import gc
+import itertools
 import operator
 import types
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import (
@@ -22,6 +27,7 @@ from braze.capture.state.guard_context import (
 from braze.capture.state.provenance import module_of_class
 from braze.class_facts import fact_of_class
 from braze.compat.python.stdlib import SPECIAL_METHODS
+from braze.compat.torch.dynamo_interop import is_callback_of_compiler
 from braze.ir.captured.guard import ABSENT
 
 if TYPE_CHECKING:
@@ -80,12 +86,56 @@ def check_context(classes: set[type]) -> None:
 
 
 def check_given_up(values: Iterable[Any]) -> None:
-    """Break before values lose a place outside of the frame where one has a `__del__`, which eager
-    may run there: nothing is written while a frame is captured."""
-    for value in values:
+    """Break before values lose a place outside of the frame where the end of one is noticed, which
+    eager may run there: nothing is written while a frame is captured. Of what builtin containers
+    among the values hold, a number of items is looked at."""
+    left = _MOST_NESTED
+    nested: list[Any] = []
+    for value in itertools.chain(values, _emptied(nested)):
         cls: Any = type(value)
-        if cls.__flags__ & _HEAP_TYPE and raw_lookup(cls, "__del__") is not ABSENT:
+        if cls in _CONTAINERS and left > 0:
+            left -= len(value)
+            nested += cls.values(value) if issubclass(cls, dict) else value
+        if not cls.__flags__ & _HEAP_TYPE:
+            continue
+        if raw_lookup(cls, "__del__") is not ABSENT or has_callbacks(value):
             raise BreakRequested("finalizer", f"a {cls.__qualname__}")
+
+
+_CONTAINERS = frozenset({tuple, list, dict, set, frozenset, collections.deque})
+_MOST_NESTED = 256
+
+
+def _emptied(values: list[Any]) -> Iterator[Any]:
+    """The items of a list that grows meanwhile."""
+    while values:
+        yield values.pop()
+
+
+def has_callbacks(value: Any) -> bool:
+    """Whether a weak reference to an object calls the program when the object ends."""
+    cls: Any = type(value)
+    if cls.__weakrefoffset__ == 0 or not weakref.getweakrefcount(value):
+        return False
+    if issubclass(cls, LASTING):
+        return False
+    callbacks = [callback_of(reference) for reference in weakref.getweakrefs(value)]
+    return any(call is not None and not is_callback_of_compiler(call) for call in callbacks)
+
+
+# What is weakly referenced by registries and lives on.
+LASTING = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
+
+
+def callback_of(reference: Any) -> Any:
+    """What is called when the object of a weak reference or proxy ends, or None. A proxy hands all
+    questions on to its object: only the garbage collector says what it holds."""
+    if type(reference) in weakref.ProxyTypes:
+        return next(iter(gc.get_referents(reference)), None)
+    return _CALLBACK.__get__(reference)
+
+
+_CALLBACK: Any = vars(weakref.ReferenceType)["__callback__"]
 
 
 # C code that makes a text of what it is given.

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from braze.capture.calls.handler_registry import answers
-from braze.capture.calls.torch_calls import unnoted_call
+from braze.capture.calls.torch_calls import leaf_call, unnoted_call
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.training.checkpointing import check_checkpoints
 from braze.compat.torch.autograd_engine import (
@@ -74,6 +74,7 @@ def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     may_miss = materialize if unused is None else bool(unused)
     _check_named(interpreter, inputs)
     arguments = (outputs, tangents, retain, inputs, may_miss, creates)
+    interpreter.runs_backward = True
     made = unnoted_call(interpreter, run_engine, arguments, {})
     _note(interpreter, outputs, retain, inputs)
     if materialize:
@@ -159,6 +160,7 @@ def _backward(
     retain = bool(options["retain_graph"])
     start = interpreter.tracer.recorder.new_value(results[0].place.type).index
     arguments = (results, tangents, retain, leaves, True, False)
+    interpreter.runs_backward = True
     made = unnoted_call(interpreter, run_engine, arguments, {})
     _note(interpreter, results, retain, only)
     found = [(leaf, g) for leaf, g in zip(leaves, made, strict=True) if g is not None]
@@ -276,4 +278,4 @@ def _accumulate(interpreter: Any, leaf: Any, gradient: Any) -> None:
     if type(before) is not TracedTensor or before.requires_grad:
         raise _needs_history("backward() to such a gradient")
     with torch.no_grad():
-        unnoted_call(interpreter, torch.Tensor.add_, (before, gradient), {})
+        leaf_call(interpreter, torch.Tensor.add_, (before, gradient), {})

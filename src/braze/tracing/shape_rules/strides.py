@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.conditions import are_strides_in_order, at_least_one
+from braze.shapes.conditions import are_strides_in_order, at_least_one, size_at_hand
 from braze.shapes.demands import must_equal
 from braze.tracing.shape_rules.pointwise_strides import Shape, iteration_order
 
@@ -53,6 +54,43 @@ def overlaps_itself(shape: Shape, stride: Shape) -> bool:
         type(step) is int and step == 0 and not (type(size) is int and size == 1)
         for size, step in zip(shape, stride)
     ) and not (0 in shape or is_dense(shape, stride))
+
+
+def shares_elements(shape: Shape, stride: Shape) -> bool:
+    """Whether several elements have one memory location, as windows of `unfold` make them, which
+    eager does not look for. Of symbolic sizes what cannot be proved is asked."""
+    if is_row_major(shape, stride):
+        return False
+    if all(type(number) is int for number in (*shape, *stride)):
+        return _shares_elements(shape, stride)
+    return _overlaps_in_order(shape, stride)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _shares_elements(shape: Shape, stride: Shape) -> bool:
+    """The same of plain numbers: exact up to `_COUNTED` elements."""
+    if 0 in shape or not _overlaps_in_order(shape, stride):
+        return False
+    if math.prod(shape) > _COUNTED:
+        return True
+    offsets = [0]
+    for size, step in zip(shape, stride):
+        offsets = [offset + n * step for offset in offsets for n in range(size)]
+    return len(set(offsets)) < len(offsets)
+
+
+_COUNTED = 1 << 14
+
+
+def _overlaps_in_order(shape: Shape, stride: Shape) -> bool:
+    """Whether a dimension steps over less than what the dimensions of smaller steps take."""
+    extent = 1
+    steps = [(step, size) for size, step in zip(shape, stride) if size != 1]
+    for step, size in sorted(steps, key=lambda pair: size_at_hand(pair[0])):
+        if step < extent:
+            return True
+        extent += (size - 1) * step
+    return False
 
 
 @functools.lru_cache(maxsize=1 << 14)
