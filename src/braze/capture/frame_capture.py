@@ -352,7 +352,8 @@ def _finish(
         checks=checks,
         dropped=dropped_leaves(interpreter, trace.inputs, writer.made()),
         switched=switched,
-        saves=interpreter.runs_backward or needs_gradients(trace.graph),
+        saves=needs_gradients(trace.graph),
+        runs_backward=interpreter.runs_backward,
     )
 
 

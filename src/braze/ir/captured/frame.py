@@ -359,6 +359,7 @@ class CapturedFrame:
     checks: what has to be true of the graph's results before anything is done with them.
     dropped: inputs of the graph whose `.grad` the frame drops before it computes anything.
     saves: whether autograd saves tensors in eager, for a backward in the frame or after it.
+    runs_backward: whether a backward is in the frame, which reads what it saved.
     switched: inputs that begin to need gradients (True), or cease to (False), before it computes
         anything with them."""
 
@@ -381,6 +382,7 @@ class CapturedFrame:
     dropped: tuple[int, ...] = ()
     switched: tuple[tuple[int, bool], ...] = ()
     saves: bool = False
+    runs_backward: bool = False
 
     @property
     def grad_enabled(self) -> bool:

@@ -31,9 +31,10 @@ def with_hooks_checked(
     writes = any(type(effect) is not FillInstance for effect in captured.effects)
     is_trained = type(graph) is TrainingGraph
     saving = graph.saving if type(graph) is TrainingGraph else SavingGraph()
-    if not captured.saves and type(captured.exit) is Break:
+    saves = captured.saves or captured.runs_backward
+    if not saves and type(captured.exit) is Break:
         return _noted(graph, saving), saving  # which graph runs next depends on it
-    if not captured.saves:
+    if not saves:
         return graph, saving if is_trained else None
     if is_trained and not writes:
         return graph, saving  # it looks for hooks itself
