@@ -26,6 +26,7 @@ NUMERICS = ("eager", "default", "fast")
 GRAPH_PASSES = (
     "convert_conditions",
     "fuse_attention",
+    "fuse_convolutions",
     "prefer_channels_last",
     "complex_as_pairs",
     "remove_redundant_copies",
@@ -213,6 +214,12 @@ class Options:
         int,
         least=0,
         most=1,
+    )
+    packed_weights: int = _setting(
+        1024,
+        "MiB, at most, of weights that the process keeps in the layout of the CPU's convolutions, "
+        "for calls that record no gradients; 0: none, and nothing is folded into them",
+        least=0,
     )
     skip_passes: tuple[str, ...] = _setting(
         (),

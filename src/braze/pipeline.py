@@ -37,6 +37,7 @@ from braze.capture.exit.self_invalidating import ended_guard
 from braze.capture.graph_breaks import CATALOGUE, at_the_end_of_the_stack
 from braze.compat.python.bytecode import instructions_text
 from braze.compat.torch.autograd_engine import Casts
+from braze.compat.torch.registered_ops import convolution
 from braze.compat.torch.thread_state import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
 from braze.diagnose.artefacts import DebugFolder
@@ -133,10 +134,9 @@ def compile_graph(
     outline, needed = without_nodes(graph), None if kind.builds(options) else graph
     given = [graph]
     del graph
-    seen = 0 if role.takes_inputs else role.kept_from
     title = recorder.new_graph()
     files = DebugFolder(options, title)
-    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1, seen, files)
+    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1, role, files)
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
@@ -167,14 +167,14 @@ def _plan(
     kind: Device,
     device: torch.device,
     has_others: bool,
-    seen: int,
+    role: Role,
     files: DebugFolder,
 ) -> Schedule:
-    """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too;
-    seen: results before that number go to the program."""
+    """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too."""
+    seen = 0 if role.takes_inputs else role.kept_from  # results before that go to the program
     files.graph("01_captured.py", "as captured", graph)
     with recorder.stage("rewrite"):
-        graphs = [rewrite(graph, options, recorder.note_pass)]
+        graphs = [rewrite(graph, options, recorder.note_pass, role == PLAIN)]
         del graph
         files.graph("02_rewritten.py", "behind the graph passes", graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
@@ -191,6 +191,8 @@ def _plan(
         plan = schedule(made.pop(), options, target, choose, recorder.note_pass)
         calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
         recorder.note_extern_ops(str(call.op) for call in calls)
+        if fused := sum(call.op is convolution for call in calls):
+            recorder.count("fused convolutions", fused)
         for call in calls if enabled("perf_hints") else ():
             if hint := extern_hint(call):
                 recorder.emit("perf_hints", hint, origin=call.origin)

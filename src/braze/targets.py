@@ -47,6 +47,7 @@ from braze.runtime.dispatch.recent_dispatchers import RECENT
 from braze.runtime.dispatch.stance import DEFAULT, Stance
 from braze.runtime.dispatch.status import status_of
 from braze.runtime.guards.compile import explain_failure
+from braze.runtime.launch.packed_weights import PACKED
 from braze.trace import JOURNAL, CallableStatus, Journal
 
 
@@ -375,6 +376,11 @@ def reset() -> None:
 def set_stance(stance: Stance) -> Stance:
     """Have every compiled function follow a stance, those of later, too. The one before."""
     return _DISPATCHERS.set_stance(stance)
+
+
+def packed_bytes() -> int:
+    """Bytes of weights that are kept in the layout of the CPU's convolutions."""
+    return PACKED.bytes()
 
 
 def status() -> tuple[CallableStatus, ...]:

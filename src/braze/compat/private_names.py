@@ -495,6 +495,24 @@ storage_references: Callable[[int], int] = optional(
 tensor_references: Callable[[torch.Tensor], int] = optional(
     "torch._C:TensorBase._use_count", "reuse of memory that recorded calls lend"
 )
+_OF_PACKED = "weights that are packed once"
+to_dlpack: Any = optional("torch._C:_to_dlpack", _OF_PACKED, None)
+to_versioned_dlpack: Any = optional("torch._C:_to_dlpack_versioned", _OF_PACKED, None)
+# Their kernels count no versions.
+FUSED_STEPS: list[Any] = [
+    optional(f"torch:_fused_{name}_", _OF_PACKED, None)
+    for name in ("adam", "adamw", "sgd", "adagrad")
+]
+# Builds without oneDNN have none of these.
+reorder_convolution_weight: Any = of_build(
+    "torch:ops.mkldnn._reorder_convolution_weight.default", _OF_PACKED, None
+)
+fused_convolution: Any = of_build(
+    "torch:ops.mkldnn._convolution_pointwise.default", _OF_PACKED, None
+)
+fused_convolution_sum: Any = of_build(
+    "torch:ops.mkldnn._convolution_pointwise.binary", _OF_PACKED, None
+)
 negative_view: Any = optional(
     "torch:_neg_view",
     "views of tensors with a negative bit",

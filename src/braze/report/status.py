@@ -16,9 +16,11 @@ class Status:
     """What became of the calls of everything that is compiled. It prints as a table.
 
     rows: oldest first; iterating, `len`, and `status[number]` or `status["name"]` go by them.
+    packed_bytes: of weights that are kept in the layout of the CPU's convolutions.
     """
 
     rows: tuple[CallableStatus, ...]
+    packed_bytes: int = 0
 
     def __iter__(self) -> Iterator[CallableStatus]:
         return iter(self.rows)

@@ -51,6 +51,8 @@ def _sections(status: Status) -> Iterable[RenderableType]:
         if lines:
             yield Text(f"{row.name}, {row.origin}", style="bold")
             yield from lines
+    if status.packed_bytes:
+        yield Text(f"Packed weights: {status.packed_bytes / (1 << 20):.1f} MiB")
 
 
 def _lines(row: CallableStatus) -> Iterable[Text]:

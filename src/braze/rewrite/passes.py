@@ -13,6 +13,7 @@ from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.convert_conditions import convert_conditions
 from braze.rewrite.fuse_attention import fuse_attention
+from braze.rewrite.fuse_convolutions import fuse_convolutions
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.plain_operators import plain_operators
 from braze.rewrite.prefer_channels_last import (
@@ -37,13 +38,15 @@ def graph_pass(rewriter: Callable[[Graph], Graph], *, keeps_rounding: bool = Tru
 
 
 # Small branches first, whose operators others may be one with. Attention next, whose products are
-# none then, and its plans behind what may call it. Operators of our own next, most of which are
-# copies then; copies next, so that what they hid from each other can merge, paddings of one matrix
-# for several products too; dead nodes last.
+# none then, and its plans behind what may call it. Convolutions in inference have one layout with
+# what is fused to them; others choose theirs behind that. Operators of our own next, most of which
+# are copies then; copies next, so that what they hid from each other can merge, paddings of one
+# matrix for several products too; dead nodes last.
 PASSES: tuple[GraphPass, ...] = (
     graph_pass(convert_conditions),
     graph_pass(fuse_attention, keeps_rounding=False),
     graph_pass(separate_attention_plans),
+    graph_pass(fuse_convolutions, keeps_rounding=False),
     graph_pass(prefer_channels_last, keeps_rounding=False),
     graph_pass(plain_operators),
     graph_pass(complex_as_pairs),
@@ -54,10 +57,14 @@ PASSES: tuple[GraphPass, ...] = (
 )
 
 
-def rewrite(graph: Graph, options: Options, note: NotePass | None = None) -> Graph:
+def rewrite(
+    graph: Graph, options: Options, note: NotePass | None = None, inference: bool = False
+) -> Graph:
     """The graph after every pass that is not skipped; each keeps values, strides, aliasing and
-    random numbers. note: is told of each pass."""
+    random numbers. note: is told of each pass. inference: no backward follows, nor is it one."""
     chosen = [each for each in PASSES if is_run(each.name, options)]
+    if not (inference and options.packed_weights):
+        chosen = [each for each in chosen if each.name != fuse_convolutions.__name__]
     check = (lambda made, options: verify_graph(made)) if options.verify else None
     manager: PassManager[Graph, Options] = PassManager("rewrite", check, note)
     return manager.run(chosen, graph, options)

@@ -33,12 +33,13 @@ import torch
 
 from braze.compat.torch.ambient_state import convolution_precision
 from braze.compat.torch.aten import aten
+from braze.compat.torch.registered_ops import convolution as fused_convolution
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph
 from braze.ir.graphs.random_ops import is_random
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import fresh_numbers
+from braze.rewrite.editing import fresh_numbers, type_of
 from braze.shapes.expr import as_expr, simplified, symbols
 from braze.shapes.substitution import evaluate
 
@@ -155,17 +156,14 @@ def _seen(graph: Graph) -> list[Value]:
 @frozen
 class _LayoutOfConvolution:
     """A convolution that gains, or the gradients of one. images: places among its arguments;
-    weight: the weight's. elements: of images that the library reads and writes."""
+    weight: the weight's, None where the runtime lays it out. elements: that the library reads and
+    writes."""
 
     price: LayoutPrices
     images: tuple[int, ...]
-    weight: int
+    weight: int | None
     elements: int
-
-    @property
-    def is_backward(self) -> bool:
-        """Whether it computes gradients."""
-        return len(self.images) > 1
+    is_backward: bool = False
 
 
 def _gaining(
@@ -179,6 +177,8 @@ def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _LayoutOfCon
     """What the layouts of a convolution are weighed by: what it needs not reorder is more than its
     weights. None: it does not gain, or is none."""
     other: Any
+    if node.op is fused_convolution:
+        return _fused(node, prices)
     name = str(node.op)
     places: tuple[int, ...] = (0,)
     if name == "aten.convolution.default":
@@ -190,7 +190,7 @@ def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _LayoutOfCon
         places = (0, 1)
     else:
         return None
-    if transposed or not (_is_image(x) and _has_four(other)):
+    if transposed or not (is_image(x) and _has_four(other)):
         return None
     price = prices.get(x.type.device.type)
     if price is None or not _suits(x.type.dtype, price):
@@ -198,10 +198,21 @@ def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _LayoutOfCon
     if len(places) > 1 and not (price.backward and sides):
         return None
     images = _count(x.type.shape) + _count(other.type.shape)
-    found = _LayoutOfConvolution(price, places, len(places), sides * images)
+    found = _LayoutOfConvolution(price, places, len(places), sides * images, len(places) > 1)
     if not price.counts_weights or _is_laid_out(weight.type, _CHANNELS_LAST):
         return found
     return found if _count(weight.type.shape) <= images else None
+
+
+def _fused(node: Node, prices: Mapping[str, LayoutPrices]) -> _LayoutOfConvolution | None:
+    """The same of one with packed weights, which are not laid out in each call."""
+    image, weight, (made,) = node.args[0], node.args[1], node.outputs
+    price = prices.get(image.type.device.type)
+    if price is None or made is None or not is_image(image):
+        return None
+    images = (0,) if node.args[5] is None else (0, 5)
+    elements = sum([int(_count(type_of(value).shape)) for value in (image, made, weight)])
+    return _LayoutOfConvolution(price, images, None, elements)
 
 
 def _suits(dtype: torch.dtype, price: LayoutPrices) -> bool:
@@ -222,9 +233,14 @@ def _has_four(value: Any) -> bool:
     return type(kind) is TensorType and len(kind.shape) == 4
 
 
-def _is_image(value: Any) -> bool:
+def is_image(value: Any) -> bool:
     """A tensor (batch, channels, height, width), row-major."""
     return _has_four(value) and _is_laid_out(value.type, _ROW_MAJOR)
+
+
+def is_channels_last(*values: Any) -> bool:
+    """Whether all are tensors of that layout."""
+    return all(_has_four(v) and _is_laid_out(v.type, _CHANNELS_LAST) for v in values)
 
 
 _CHANNELS_LAST = (1, 3, 2, 0)
@@ -343,7 +359,8 @@ class _Mover:
         args = list(node.args)
         for place in found.images:
             args[place] = self._channels_last(args[place], node)
-        args[found.weight] = self._laid_out_weight(args[found.weight], node, found.price)
+        if found.weight is not None:
+            args[found.weight] = self._laid_out_weight(args[found.weight], node, found.price)
         node = replace(node, args=tuple(args))
         if found.is_backward:
             self._append_gradients(node, found.price)
@@ -364,9 +381,9 @@ class _Mover:
         """The gradient of the image stays as the library makes it; the weight's is put back."""
         image, weight, bias = node.outputs
         laid_out = weight
-        if weight is not None and _is_image(weight) and not _is_same_either_way(weight):
+        if weight is not None and is_image(weight) and not _is_same_either_way(weight):
             laid_out = self._new(weight)
-        image = self._move(image, node) if _is_image(image) else image  # type: ignore[arg-type]
+        image = self._move(image, node) if is_image(image) else image  # type: ignore[arg-type]
         self.nodes.append(replace(node, outputs=(image, laid_out, bias)))
         if weight is not None and laid_out is not None and laid_out is not weight:
             before = self._converted
@@ -385,7 +402,7 @@ class _Mover:
     # --- others ------------------------------------------------------------------------------
 
     def _append_moved(self, node: Node) -> None:
-        outputs = [self._move(v, node) if _is_image(v) else v for v in node.outputs]  # type: ignore[arg-type]
+        outputs = [self._move(v, node) if is_image(v) else v for v in node.outputs]  # type: ignore[arg-type]
         self.nodes.append(replace(node, outputs=tuple(outputs)))
 
     def _add_view(self, node: Node) -> None:

@@ -180,6 +180,48 @@ _LIBRARY.define("region(Tensor[] operands, SymInt[] sizes) -> Tensor[]")
 region = _OURS.region.default
 """The schema of nodes that run graphs (`ir/graphs/region.py`)."""
 
+_LIBRARY.define(
+    "convolution(Tensor image, Tensor weight, Tensor? bias, Tensor[] norm, float eps, "
+    "Tensor? added, int[] stride, int[] padding, int[] dilation, int groups, "
+    "str activation, float[] bounds) -> Tensor"
+)
+
+
+def _convolution(
+    image: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    norm: list[torch.Tensor],
+    eps: float,
+    added: torch.Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    activation: str,
+    bounds: list[float],
+) -> torch.Tensor:
+    zeros = [0] * len(stride)
+    window = (stride, padding, dilation, False, zeros, groups)
+    made = aten.convolution.default(image, weight, bias, *window)
+    if norm:
+        made = aten._native_batch_norm_legit_no_training.default(made, *norm, 0.0, eps)[0]
+    if added is not None:
+        made = made + added
+    if activation == "relu":
+        made = made.relu()
+    elif activation == "hardtanh":
+        made = made.clamp(*bounds)
+    result: torch.Tensor = made
+    return result.contiguous(memory_format=torch.channels_last)
+
+
+_LIBRARY.impl("convolution", _convolution, "CompositeExplicitAutograd")
+
+convolution = _OURS.convolution.default
+"""convolution(image, weight, bias, norm, eps, added, ...): activation(norm(conv) + added), channels
+last. norm: weight, bias, mean and variance of a batch norm in eval mode, or none."""
+
 _RNN = aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 

@@ -157,6 +157,29 @@ def data_of_tensors() -> tuple[type, int, int] | None:
     return private.TensorBase, offset, ask
 
 
+# Methods of a process group that write to tensors.
+_COLLECTIVES = (
+    "allreduce allreduce_coalesced broadcast reduce allgather _allgather_base gather scatter "
+    "reduce_scatter _reduce_scatter_base alltoall alltoall_base recv recv_anysource"
+).split()
+
+
+def memory_functions() -> tuple[Any, ...] | None:
+    """The C functions by which a program gets hold of a tensor's memory, moves its version or
+    writes to it, past the version counter, beside `.data`: the first two tell a storage and an
+    address. None where this PyTorch has not got one."""
+    named = private.TensorBase.__dict__
+    methods = ("untyped_storage", "data_ptr", "const_data_ptr", "numpy", "set_")
+    found = [named.get(name) for name in methods]
+    found += [private.set_versions, private.to_dlpack, private.to_versioned_dlpack]
+    found += private.FUSED_STEPS
+    if None in found:
+        return None
+    group = vars(torch.distributed.ProcessGroup) if torch.distributed.is_available() else {}
+    collectives = [getattr(group.get(name), "__func__", None) for name in _COLLECTIVES]
+    return (*found, *[function for function in collectives if function is not None])
+
+
 def allocation_functions() -> tuple[int, ...] | None:
     """The addresses of what makes tensors, or None where this build of PyTorch lacks one."""
     found = tuple([exported_address(*function) for function in _ALLOCATION])

@@ -37,9 +37,10 @@ an empty tensor, which costs less than a function that is told dtype and device.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import torch
 
@@ -62,6 +63,8 @@ from braze.runtime.launch.split_program import COMMITS, PENDING, in_parts, names
 from braze.shapes.binding import Binding, SizeCheck, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
 
+Stateful: TypeAlias = Mapping[torch._ops.OpOverload, Callable[[], Callable[..., Any]]]
+
 
 def write_program(
     schedule: Schedule,
@@ -69,14 +72,16 @@ def write_program(
     takes_inputs: bool = False,
     device: torch.device | None = None,
     saved_from: int = sys.maxsize,
+    stateful: Stateful = MappingProxyType({}),
 ) -> LaunchProgram:
     """The launch program; `run`, `take_frame`, ... are added to its names by the linker.
 
     takes_inputs: it empties the list of its inputs, so that each can go after its last use.
     device: that of the kernels, where it is not the CPU. saved_from: results from that number on
-    wait for a backward.
+    wait for a backward. stateful: operators of which each call of the program keeps something from
+    one run to the next, and what makes the callable of one.
     """
-    return _Program(schedule, sources, takes_inputs, device, saved_from).write()
+    return _Program(schedule, sources, takes_inputs, device, saved_from, stateful).write()
 
 
 def rounded(size: int) -> int:
@@ -101,6 +106,7 @@ class _Program:
     takes_inputs: bool
     device: torch.device | None
     saved_from: int
+    stateful: Stateful
     names: dict[str, Any] = field(default_factory=dict)
     tensors: dict[Buffer, str] = field(default_factory=dict)
     arena: dict[Buffer, None] = field(default_factory=dict)
@@ -358,7 +364,7 @@ class _Program:
             self.pending = ""
         if is_irrevocable(op):
             self._commit()
-        self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
+        self.names[f"op{number}"] = self._callable(op)
         written, clones = _written_names(call.op), _Clones(self)
         arguments: list[str] = []
         for name, value in (*zip(_argument_names(call.op), call.args), *call.kwargs):
@@ -373,6 +379,10 @@ class _Program:
             self.body.append(text)
         else:
             self._take_results(call, text, clones.names)
+
+    def _callable(self, op: torch._ops.OpOverload) -> Callable[..., Any]:
+        make = self.stateful.get(op)
+        return make() if make is not None else FAST_CALLS.get(op) or direct_call(op)
 
     def _pend(self, call: ExternCall) -> None:
         """Name what the program wrote before the operator that follows, in case that it raises."""

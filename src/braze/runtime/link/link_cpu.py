@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.torch.grad_mode import is_autocast_on, set_grad_enabled, without_autocast
+from braze.compat.torch.registered_ops import convolution
 from braze.ir.kernels.kernel import KernelSources
 from braze.ir.kernels.loops import BufferView
 from braze.ir.kernels.schedule import ALIGNMENT, Schedule
@@ -22,6 +23,7 @@ from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
+from braze.runtime.launch.packed_weights import PackedConvolution
 from braze.runtime.launch.profiled_program import ProfiledProgram, kernel_names
 from braze.runtime.launch.program_text import LaunchProgram
 
@@ -40,7 +42,8 @@ def link(
     A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
     tensors, or views as the schedule's outputs say. It may be made from several threads.
     """
-    program = write_program(schedule, sources, takes_inputs)
+    stateful = {convolution: lambda: PackedConvolution(options)}
+    program = write_program(schedule, sources, takes_inputs, stateful=stateful)
     names: dict[str, Any] = dict(program.names)
     if sources.segments:
         toolchain = find_for_kernels(options)
