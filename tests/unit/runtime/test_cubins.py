@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from braze.errors import BuildFailed
 from braze.ir.kernels.kernel import DeviceFunction
 from braze.options import Options
+from braze.runtime.cuda import cubin_worker
 from braze.runtime.cuda.cubin_cache import CubinBuilder, build_cubins, triton_version
 
 pytestmark = pytest.mark.skipif(triton_version() is None, reason="Triton is not installed")
@@ -82,3 +84,16 @@ def test_a_process_that_ends_is_started_again(tmp_path: Path) -> None:
     assert builder._process is not first
     builder.stop()
     assert builder._process is None
+
+
+def test_triton_hashes_none_of_its_libraries() -> None:
+    """It would at the first compile, for a second. The name is looked up at each call of what makes
+    keys, else replacing it does nothing."""
+    cache = pytest.importorskip("triton.runtime.cache")
+    assert "triton_key" in cache.get_cache_key.__code__.co_names
+    replaced = SimpleNamespace(runtime=SimpleNamespace(cache=SimpleNamespace(triton_key=int)))
+    cubin_worker.forgo_key(replaced)
+    assert replaced.runtime.cache.triton_key() == "in this process"
+    gone = SimpleNamespace(runtime=SimpleNamespace(cache=SimpleNamespace()))
+    cubin_worker.forgo_key(gone)
+    assert not vars(gone.runtime.cache)

@@ -57,6 +57,15 @@ def build(job: dict[str, Any], triton: Any, source: Any, target: Any) -> None:
     os.replace(half, job["target"])
 
 
+def forgo_key(triton: Any) -> None:
+    """Spare Triton the key of its own cache, for which it hashes its libraries, half a gigabyte, at
+    the first compile. Nothing is found by it here: that cache lives as long as this process, and
+    the keys of Braze's have Triton's version."""
+    cache = triton.runtime.cache
+    if callable(getattr(cache, "triton_key", None)):
+        cache.triton_key = lambda: "in this process"
+
+
 def serve(triton: Any, source: Any, target: Any) -> None:
     """Answer batches until the other side closes."""
     with tempfile.TemporaryDirectory(prefix="braze-triton-") as scratch:
@@ -147,4 +156,5 @@ if __name__ == "__main__":
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    forgo_key(triton)
     serve(triton, ASTSource, GPUTarget)
