@@ -29,6 +29,7 @@ from braze.runtime.cuda import device_arena
 from braze.runtime.cuda.cubin_cache import Cubin
 from braze.runtime.cuda.cublas_workspace import Scratch
 from braze.runtime.cuda.driver_api import CudaError, LoadedFunction
+from braze.runtime.cuda_graphs.capture_trials import CallLog
 from braze.runtime.cuda_graphs.warmup_pool import MemoryApart
 from braze.runtime.launch import launch_program as program_module
 from braze.runtime.launch.cpp_compiler import NoCompiler
@@ -364,6 +365,8 @@ def test_calls_are_recorded(
 
     monkeypatch.setattr(link_device, "Recording", recorded)
     monkeypatch.setattr(link_device, "POOLS", FakePool())
+    monkeypatch.setattr(link_device, "free_memory", lambda _: 1 << 40)
+    monkeypatch.setattr(CallLog, "check_host", lambda log, graph: None)
     monkeypatch.setattr(link_device, "outside_of_capture", lambda *_: torch.empty_strided)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     recording = replace(OPTIONS, mode="reduce-overhead")

@@ -19,7 +19,7 @@ from braze.ir.kernels.schedule import Kernel
 from braze.options import Options
 from braze.runtime.cuda_graphs import graphed_callable as recorded_graph
 from braze.runtime.cuda_graphs.capture_analysis import RecordingFacts, recording_facts
-from braze.runtime.cuda_graphs.cuda_graph import NoRoom, NotRecordable
+from braze.runtime.cuda_graphs.cuda_graph import CallRefused, NoRoom, NotRecordable
 from braze.runtime.cuda_graphs.graphed_callable import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
 from braze.runtime.cuda_graphs.kernel_params import GraphPatches, load_graph_patches
 from braze.runtime.launch.program_text import NewTensor
@@ -57,6 +57,9 @@ class FakeRecording:
     def is_alive(self) -> bool:
         return not self.is_reset
 
+    def graph_handle(self) -> int:
+        return 0
+
     def replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         if self.refuses:
             raise NotRecordable(self.refuses)
@@ -86,6 +89,7 @@ class Setting:
     facts: RecordingFacts = FACTS
     takes_inputs: bool = False
     fails: str = ""
+    refuses_call: str = ""
     has_room: bool = True
     is_full: bool = False
     decide: Callable[[float], str] | None = None
@@ -101,6 +105,8 @@ class Setting:
                 raise torch.OutOfMemoryError("out of memory")
             if not self.has_room:
                 raise NoRoom("no room")
+            if self.refuses_call:
+                raise CallRefused(self.refuses_call)
             if self.fails:
                 raise NotRecordable(self.fails)
             self.made.append(FakeRecording([x.data_ptr() for x in inputs], moving))
@@ -109,8 +115,16 @@ class Setting:
         def plain(inputs: Sequence[Any]) -> Any:
             return ["plain"]
 
+        def instead() -> Any:
+            return None if self.refuses_call == "alone" else lambda inputs: ["in parts"]
+
         arguments = (plain, record, self.facts, self, self.takes_inputs, self.said.append)
-        return RecordedGraph(*arguments, self.decide, apart=self.apart)  # type: ignore[arg-type]
+        return RecordedGraph(
+            *arguments,  # type: ignore[arg-type]
+            self.decide,
+            apart=self.apart,  # type: ignore[arg-type]
+            instead=instead,
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -271,6 +285,15 @@ def test_pointers_that_the_driver_refuses_are_no_error() -> None:
     setting.made[0].refuses = "the driver refused new pointers: error 1"
     assert [graph(inputs)[0] for _ in range(2)] == ["plain"] * 2  # type: ignore[comparison-overlap]
     assert len(setting.said) == 1 and "refused new pointers" in setting.said[0]
+
+
+@pytest.mark.parametrize(("reason", "then"), [("alone", "plain"), ("a call", "in parts")])
+def test_a_call_that_is_refused_leaves_parts_around_it(reason: str, then: str) -> None:
+    setting, inputs = Setting(refuses_call=reason), _tensors(2)
+    graph = setting.graph()
+    found = [graph(inputs) for _ in range(4)]
+    assert found == [["plain"], [then], [then], [then]]
+    assert len(setting.said) == 1 and not graph.replays()
 
 
 def test_what_cannot_be_recorded_runs_as_compiled() -> None:

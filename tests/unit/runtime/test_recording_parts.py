@@ -11,6 +11,7 @@ import random
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from braze.ir.kernels.scalars import apply
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.runtime.cuda_graphs import partition as recording_parts_module
 from braze.runtime.cuda_graphs.capture_analysis import recording_facts, step_refused
+from braze.runtime.cuda_graphs.capture_trials import CaptureTrials, kind_of
 from braze.runtime.cuda_graphs.partition import Parts, recording_parts
 from braze.runtime.link import link_cuda as link_device
 from braze.schedule import CUDA, schedule
@@ -278,7 +280,7 @@ def test_exchanged_contents_stay_whole() -> None:
     assert _parts(schedule(swapped, OPTIONS, CUDA)) is None
 
 
-@pytest.mark.parametrize(("most", "recorded_steps"), [(1 << 20, [8, 8]), (8, [19])])
+@pytest.mark.parametrize(("most", "recorded_steps"), [(1 << 20, [8, 9]), (8, [19])])
 def test_what_is_saved_is_kept_unasked_where_it_is_small(
     recorded: list[Schedule],
     most: int,
@@ -309,15 +311,25 @@ def _run(function: Any, inputs: Sequence[torch.Tensor]) -> Any:
     return function(list(inputs))
 
 
-def test_calls_that_are_not_known_are_parts_where_nobody_asks(recorded: list[Schedule]) -> None:
-    """mode=None records no library call that it does not know."""
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_what_a_trial_has_refused_lies_between_parts(
+    recorded: list[Schedule], mode: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before it was tried, a library call is part of one recording."""
+    monkeypatch.setattr(link_device, "TRIALS", trials := CaptureTrials())
     x, w, tensor = buffer("x", SHAPE), buffer("w", SHAPE), buffer("t", SHAPE)
     first, middle = _links(x, w, 4, "a")
     second, last = _links(tensor, w, 4, "b")
     inverse = ExternCall(ATEN.tril.default, (view(middle),), (), (tensor,))
     made = LoopProgram((x, w), (), (*first, inverse, *second), (view(last),), ())
     plan = schedule(made, OPTIONS, CUDA)
-    function = _linked(plan, replace(OPTIONS, mode=None))
+    options = replace(OPTIONS, mode=mode, cache_dir=tmp_path / "cache")
+    _linked(plan, options)
+    assert [len(part.steps) for part in recorded] == [17]
+    recorded.clear()
+    (step,) = [s for s in plan.steps if isinstance(s, ExternStep) and "tril" in str(s.call.op)]
+    trials.note(kind_of(step), "it waits", DEVICE, options)
+    function = _linked(plan, options)
     assert [len(part.steps) for part in recorded] == [8, 8]
     given, weight = torch.randn(SHAPE), torch.randn(SHAPE)
     value = given
@@ -325,9 +337,6 @@ def test_calls_that_are_not_known_are_parts_where_nobody_asks(recorded: list[Sch
         value = value.tril() if number == 4 else value
         value = value @ weight + 1
     torch.testing.assert_close(_run(function, [given, weight])[0], value)
-    recorded.clear()
-    _linked(plan)
-    assert [len(part.steps) for part in recorded] == [17], "asked for, it is one graph"
 
 
 def _random_program(seed: int) -> LoopProgram:

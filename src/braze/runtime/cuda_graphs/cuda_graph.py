@@ -59,6 +59,10 @@ class NotRecordable(Exception):
     """A call cannot be recorded; the text says why."""
 
 
+class CallRefused(NotRecordable):
+    """A library call cannot be recorded, which is remembered: what lies around it may be."""
+
+
 class NoRoom(NotRecordable):
     """Other recordings hold what may be held; one of these may go."""
 
@@ -286,6 +290,11 @@ class Recording:
         storages = [kept[n].untyped_storage() for n in sorted(stay)]
         del results, held, kept, lasting
         self._hold({storage._cdata: storage for storage in storages}, owners)
+
+    def graph_handle(self) -> int:
+        """The driver's graph."""
+        assert self._graph is not None
+        return int(self._graph.raw_cuda_graph())
 
     def is_alive(self) -> bool:
         """Whether it has its memory still."""

@@ -22,7 +22,13 @@ import torch
 from braze.compat.torch.grad_mode import is_autocast_on, set_grad_enabled, without_autocast
 from braze.locks import make_lock
 from braze.runtime.cuda_graphs.capture_analysis import RecordingFacts
-from braze.runtime.cuda_graphs.cuda_graph import NoRoom, NotRecordable, Recording, RecordingPool
+from braze.runtime.cuda_graphs.cuda_graph import (
+    CallRefused,
+    NoRoom,
+    NotRecordable,
+    Recording,
+    RecordingPool,
+)
 from braze.runtime.cuda_graphs.warmup_pool import CallsApart
 
 # Recordings for the same sizes whose results may be held at once.
@@ -32,6 +38,7 @@ MOST_SIZES = 16
 # Recordings made for the same sizes before it is taken that pointers never settle.
 _MOST_ATTEMPTS = 12
 
+GraphCallable = Callable[[Sequence[Any]], list[torch.Tensor]]
 # (inputs, numbers of those that are copied) -> the recording. Raises NotRecordable.
 Record = Callable[[Sequence[Any], frozenset[int]], Recording]
 
@@ -54,12 +61,14 @@ class RecordedGraph:
     plain: the graph as compiled. takes_inputs: a call empties the list of its inputs. report: is
     told why calls are not replayed, each reason once. decide: says once why calls are not to be
     recorded, or "", from the seconds that a call took on the host; None: they are. moving: inputs
-    that are known to be new each time. apart: where calls work before the first recording.
+    that are known to be new each time. apart: where calls work before the first recording. instead:
+    the graph in parts around a library call that cannot be recorded, once that was tried; None
+    where there are none that would be.
     """
 
     def __init__(
         self,
-        plain: Callable[[Sequence[Any]], list[torch.Tensor]],
+        plain: GraphCallable,
         record: Record,
         facts: RecordingFacts,
         pool: RecordingPool,
@@ -68,6 +77,7 @@ class RecordedGraph:
         decide: Callable[[float], str] | None = None,
         moving: frozenset[int] = frozenset(),
         apart: CallsApart | None = None,
+        instead: Callable[[], GraphCallable | None] = lambda: None,
     ) -> None:
         self.text = getattr(plain, "text", "")
         self._plain, self._record, self._facts, self._pool = plain, record, facts, pool
@@ -78,7 +88,7 @@ class RecordedGraph:
         self._refused = False
         self._decide, self._is_timed = decide, False
         self._moving = moving & {*facts.fixed_inputs}
-        self._apart = apart
+        self._apart, self._instead = apart, instead
 
     def replays(self) -> bool:
         """Whether calls are replayed, or may come to be."""
@@ -182,6 +192,8 @@ class RecordedGraph:
             self._refused = not isinstance(reason, NoRoom)
             self._say(str(reason).split("\n")[0])
             self._end_apart()
+            if isinstance(reason, CallRefused):
+                self._plain = self._instead() or self._plain
             return None
         self._apart = None  # making it has released that
         sized.recordings.append(made)

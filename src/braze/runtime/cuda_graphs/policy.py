@@ -9,9 +9,11 @@
                                                              the device's memory
     of few steps, or of      as compiled                     as the lines above
     library calls that are
-    not known here
+    not PyTorch's own
 
-and in any mode not where a forward is not recorded, and its backward would copy what was saved.
+No list says which calls can be recorded: what is tried and fails is remembered (capture_trials.py).
+In any mode calls are not recorded where a forward is not, and its backward would copy what was
+saved; unasked not where they would leave less memory than they take.
 
 The time on the host is measured, in the second call: the first one builds and sets up. The time on
 the device is computed, at rates that calls rarely reach: what lies between the two is gained by a
@@ -23,11 +25,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
 
+from braze.compat.torch.registered_ops import NAMESPACE
 from braze.frozen import frozen
 from braze.ir.device_model import STEP, DeviceModel
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
@@ -41,12 +44,14 @@ from braze.shapes.substitution import evaluate
 _LOG = logging.getLogger("braze.perf_hints")
 
 # Shares of the device's memory: of a recording that is little, or small, or that the mode asks for;
-# of all together that nobody asked for; of inputs that are copied to a fixed place before a replay.
-LITTLE_SHARE = 1 / 256
-SMALL_SHARE = 1 / 64
+# of all together that nobody asked for; of inputs that are copied to a fixed place before a replay,
+# unasked and asked. What nobody asked for leaves as much free as it takes.
+LITTLE_SHARE = 1 / 128
+SMALL_SHARE = 1 / 16
 ASKED_SHARE = 1 / 4
-ALL_SHARE = 1 / 16
+ALL_SHARE = 1 / 8
 COPIED_SHARE = 1 / 512
+COPIED_IF_ASKED_SHARE = 1 / 64
 _RATIO_SMALL = 2.0
 # Bytes that are worth one piece of the device's memory: smaller blocks share pieces of 20 MiB as it
 # is. Of a result that is worth a block of its own.
@@ -58,6 +63,8 @@ SMALL_BLOCK = 1 << 20
 LEAST_STEPS = 6
 
 
+# PyTorch's operators, and what Braze has among its own that does nothing on the host.
+_OWN = ("aten::", f"{NAMESPACE}::keep_whole")
 # Operator -> the place of the first factor among its tensors.
 _PRODUCTS: Mapping[str, int] = {
     "aten::mm": 0,
@@ -65,54 +72,6 @@ _PRODUCTS: Mapping[str, int] = {
     "aten::addmm": 1,
     "aten::baddbmm": 1,
 }
-# Library calls that may be recorded without being asked: none waits for the device. Where one draws
-# random numbers, a replay takes PyTorch's generator as far as the call does.
-_KNOWN = frozenset(
-    {
-        *_PRODUCTS,
-        "aten::convolution",
-        "aten::convolution_backward",
-        "aten::_native_multi_head_attention",
-        "aten::_scaled_dot_product_flash_attention",
-        "aten::_scaled_dot_product_flash_attention_backward",
-        "aten::_scaled_dot_product_efficient_attention",
-        "aten::_scaled_dot_product_efficient_attention_backward",
-        "aten::_scaled_dot_product_cudnn_attention",
-        "aten::_scaled_dot_product_cudnn_attention_backward",
-        "aten::max_pool2d_with_indices",
-        "aten::max_pool2d_with_indices_backward",
-        "aten::_adaptive_avg_pool2d",
-        "aten::_adaptive_avg_pool2d_backward",
-        "aten::upsample_nearest2d",
-        "aten::upsample_nearest2d_backward",
-        "aten::upsample_bilinear2d",
-        "aten::upsample_bilinear2d_backward",
-        "aten::upsample_bicubic2d",
-        "aten::upsample_bicubic2d_backward",
-        "aten::im2col",
-        "aten::col2im",
-        "aten::embedding_dense_backward",
-        "aten::index_put",
-        "aten::cumsum",
-        "aten::scatter_add",
-        "aten::histc",
-        "aten::sort",
-        "aten::topk",
-        "aten::_fft_c2c",
-        "aten::_fft_r2c",
-        "aten::_fft_c2r",
-        "aten::clone",
-        "aten::_to_copy",
-        "aten::zero",
-        "aten::native_dropout",
-        "aten::bernoulli",
-        "aten::bernoulli_",
-        "aten::rand",
-        "aten::rand_like",
-        "aten::randn",
-        "aten::randn_like",
-    }
-)
 
 
 @final
@@ -154,7 +113,12 @@ class RecordingChoice:
     @property
     def most_copied(self) -> int:
         """Bytes of inputs that a replay may copy."""
-        return int(self.memory * COPIED_SHARE)
+        return int(self.memory * (COPIED_IF_ASKED_SHARE if self.asked else COPIED_SHARE))
+
+    def has_room(self, free: int) -> bool:
+        """Whether the device has as much again as the recording takes. free: bytes of the device,
+        what lies idle in PyTorch's allocator included."""
+        return self.asked or free >= 2 * self.held
 
     @property
     def device_s(self) -> float:
@@ -188,16 +152,23 @@ def note_choice(text: str) -> None:
     _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
 
 
-def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingChoice:
-    """What speaks for recording the calls of a schedule. memory: bytes of the device."""
+def recording_choice(
+    schedule: Schedule,
+    asked: bool,
+    memory: int,
+    tried: Callable[[ExternStep], str] = lambda step: "",
+) -> RecordingChoice:
+    """What speaks for recording the calls of a schedule. memory: bytes of the device. tried: why a
+    library call is known not to be recordable, or ""."""
     held = held_bytes(schedule)
     plain = "" if held <= most_held(asked, memory) else f"a recording would hold {held >> 20} MiB"
     work = tuple(map(_work, schedule.steps))
+    calls = [step for step in schedule.steps if isinstance(step, ExternStep)]
+    refused = {tried(s) or ("" if asked else call_refused(s)) for s in calls} - {""}
+    if refused:
+        plain = min(refused)
     if asked:
         return RecordingChoice(work, schedule.device, held, memory, plain, asked)
-    unknown = {call_refused(s) for s in schedule.steps if isinstance(s, ExternStep)} - {""}
-    if unknown:
-        plain = min(unknown)
     if len(schedule.steps) < LEAST_STEPS:
         plain = "there is little to start"
     return RecordingChoice(work, schedule.device, held, memory, plain, asked)
@@ -220,9 +191,10 @@ def scratch_of(schedule: Schedule) -> Scratch:
 
 
 def call_refused(step: ExternStep) -> str:
-    """Why a library call is not recorded where nobody asks for it, or ""."""
+    """Why a library call is not recorded where nobody asks for it, or "": a kernel of the program's
+    may do more on the host than start work, which no replay repeats."""
     name = step.call.op._schema.name
-    return "" if name in _KNOWN else f"{name} is not known to be recordable"
+    return "" if name.startswith(_OWN) else f"{name} is not an operator of PyTorch's own"
 
 
 def device_seconds(schedule: Schedule) -> float:
@@ -345,3 +317,10 @@ def _number(size: Size) -> int:
 def total_memory(device: torch.device) -> int:
     """Bytes of the device."""
     return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of the device that nothing is in, what lies idle in PyTorch's allocator included."""
+    free, _ = torch.cuda.mem_get_info(device)
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(free + idle)

@@ -6,6 +6,7 @@ ints, then pairs that say which tensor's pointer goes where in the table.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.resources
 import sysconfig
@@ -18,7 +19,7 @@ from braze.compat.torch.tensor_abi import data_of_tensors
 from braze.errors import BuildFailed, CannotBuild, IndexRangeError, OperatorRaises
 from braze.ir.kernels.kernel import SourceUnit
 from braze.options import Options
-from braze.runtime.launch.build_cache import extension_of
+from braze.runtime.launch.build_cache import build, extension_of
 from braze.runtime.launch.cpp_compiler import Toolchain
 
 Run = Callable[..., int]
@@ -62,18 +63,24 @@ def build_extension_module(
 ) -> Any:
     """The extension module `braze_NAME` of the source NAME.cpp here, behind those of `before`; None
     where it cannot be built."""
-    include = sysconfig.get_paths()["include"]
-    if not Path(include, "Python.h").exists():
+    found = _described(name, toolchain, before)
+    if found is None:
         return None
-    folder = importlib.resources.files("braze.runtime.native")
-    text = "\n".join([folder.joinpath(f"{part}.cpp").read_text() for part in (*before, name)])
-    tag = f"// {sysconfig.get_config_var('SOABI')}\n"
-    flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
-    plain = replace(toolchain, flags=flags, libraries=())
     try:
-        return extension_of(f"braze_{name}", SourceUnit(name, tag + text), plain, options)
+        return extension_of(f"braze_{name}", *found, options)
     except (BuildFailed, CannotBuild):
         return None
+
+
+def build_ahead(
+    name: str, toolchain: Toolchain, options: Options, before: Sequence[str] = ()
+) -> None:
+    """Have the module that `load_connected` loads later built, where that can be done."""
+    found = _described(name, toolchain, ("tensor_addresses", *before))
+    if found is not None:
+        unit, plain = found
+        with contextlib.suppress(BuildFailed, CannotBuild):
+            build((unit,), plain, options)
 
 
 def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any) -> int:
@@ -89,3 +96,18 @@ def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any)
 # --- private ---------------------------------------------------------------------------------
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+
+
+def _described(
+    name: str, toolchain: Toolchain, before: Sequence[str]
+) -> tuple[SourceUnit, Toolchain] | None:
+    """The source of an extension and how it is compiled; None without Python's headers."""
+    include = sysconfig.get_paths()["include"]
+    if not Path(include, "Python.h").exists():
+        return None
+    folder = importlib.resources.files("braze.runtime.native")
+    text = "\n".join([folder.joinpath(f"{part}.cpp").read_text() for part in (*before, name)])
+    tag = f"// {sysconfig.get_config_var('SOABI')}\n"
+    flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
+    plain = replace(toolchain, flags=flags, libraries=())
+    return SourceUnit(name, tag + text), plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
@@ -15,7 +16,7 @@ from braze.compat.torch.cuda import current_device, current_stream
 from braze.ir.graphs.joint_graph import PLAIN, Role
 from braze.ir.kernels.kernel import KernelSources, Launch
 from braze.ir.kernels.schedule import ExternStep, Schedule
-from braze.options import Options
+from braze.options import Options, config
 from braze.runtime.cuda.cubin_cache import BUILDER, build_cubins, triton_version
 from braze.runtime.cuda.device_arena import DeviceArena
 from braze.runtime.cuda.driver_api import DRIVERS, CudaError
@@ -31,7 +32,12 @@ from braze.runtime.cuda.memory_reservation import prepare_room
 from braze.runtime.cuda.output_allocation import load_launcher_for_devices, made_by_python
 from braze.runtime.cuda_graphs import backward_pool_reuse as lent_memory
 from braze.runtime.cuda_graphs.backward_pool_reuse import Loan
-from braze.runtime.cuda_graphs.capture_analysis import recording_facts, step_refused
+from braze.runtime.cuda_graphs.capture_analysis import (
+    RecordingFacts,
+    recording_facts,
+    step_refused,
+)
+from braze.runtime.cuda_graphs.capture_trials import TRIALS, CallLog, remembered_refusals
 from braze.runtime.cuda_graphs.cuda_graph import (
     LaunchLog,
     NoRoom,
@@ -41,7 +47,7 @@ from braze.runtime.cuda_graphs.cuda_graph import (
     outside_of_capture,
 )
 from braze.runtime.cuda_graphs.graphed_callable import RecordedGraph
-from braze.runtime.cuda_graphs.kernel_params import load_graph_patches
+from braze.runtime.cuda_graphs.kernel_params import GraphPatches, load_graph_patches
 from braze.runtime.cuda_graphs.padded_callable import (
     PaddedGraph,
     PaddingPlan,
@@ -51,8 +57,10 @@ from braze.runtime.cuda_graphs.padded_callable import (
 )
 from braze.runtime.cuda_graphs.partition import PartedGraph, Parts, recording_parts
 from braze.runtime.cuda_graphs.policy import (
+    RecordingChoice,
     call_refused,
     copied_bytes,
+    free_memory,
     held_bytes,
     most_held,
     note_choice,
@@ -65,6 +73,7 @@ from braze.runtime.cuda_graphs.verify_replay import CheckedReplays, can_be_check
 from braze.runtime.cuda_graphs.warmup_pool import calls_apart
 from braze.runtime.guards.native_extension import LOADER
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_toolchain
+from braze.runtime.launch.kernel_launcher import build_ahead
 from braze.runtime.launch.launch_program import rounded, write_program
 from braze.runtime.launch.result_storage import fresh_results, views_of
 from braze.runtime.link.link_cpu import CompiledGraph, Frames, callable_of
@@ -96,6 +105,17 @@ def link_device(
     parts = _parts(schedule, sources, options, device, role)
     if parts is None:
         return _linked(schedule, sources, options, device, role, report)
+    return _linked_parts(parts, sources, options, device, role, report)
+
+
+def _linked_parts(
+    parts: Parts,
+    sources: KernelSources,
+    options: Options,
+    device: torch.device,
+    role: Role,
+    report: Callable[[str], None],
+) -> CompiledGraph:
     plain = replace(options, mode="default")
     functions = {launch.function for step in sources.launches for launch in step}
     build_cubins(functions, _architecture(device), options)  # together: parts find them built
@@ -114,16 +134,20 @@ def _parts(
         return None
     asked = options.mode is not None
 
+    def tried(step: ExternStep) -> str:
+        return TRIALS.refused(step, device, options)
+
     def why_not(step: ExternStep) -> str:
         elsewhere = [v for v in views_of(step) if v.buffer.device.type != device.type]
         refused = step_refused(step, device.type) or ("" if asked else call_refused(step))
-        return refused or ("a part of it runs on the CPU" if elsewhere else "")
+        return refused or tried(step) or ("a part of it runs on the CPU" if elsewhere else "")
 
-    refuses = any(isinstance(step, ExternStep) and why_not(step) for step in schedule.steps)
-    if not refuses and all(b.device.type == device.type for b in schedule.inputs):
+    calls = [step for step in schedule.steps if isinstance(step, ExternStep)]
+    refuses = any(map(tried, calls)) if asked else any(map(why_not, calls))
+    if not any(map(why_not, calls)) and all(b.device.type == device.type for b in schedule.inputs):
         return None
     facts = recording_facts(schedule, sources, device.type, role.saved_from)
-    if not isinstance(facts, str) and (asked or not refuses):
+    if not isinstance(facts, str) and not refuses:
         return None
     if held_bytes(schedule) > most_held(asked, total_memory(device)):
         return None
@@ -162,9 +186,9 @@ def _linked(
     made: CompiledGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:
 
-        def call_with(log: LaunchLog) -> CompiledGraph:
+        def call_with(log: LaunchLog, calls: CallLog) -> CompiledGraph:
             outside = functools.partial(outside_of_capture(log, device), device=device)
-            noted = {**names, "relaunch": log.relaunch}
+            noted = {**names, "relaunch": log.relaunch, **calls.watched(schedule, names)}
             for name, dtype in program.allocates.items():
                 noted[name] = functools.partial(outside, dtype=dtype)
 
@@ -178,8 +202,15 @@ def _linked(
             return callable_of(program, noted, frames, sources.title)
 
         borrows = role.takes_inputs and not is_part  # other parts read what was saved, too
+
+        def instead() -> CompiledGraph | None:
+            parts = None if is_part else _parts(schedule, sources, options, device, role)
+            if parts is None:
+                return None
+            return _linked_parts(parts, sources, options, device, role, report)
+
         made = _recorded(
-            plain, call_with, schedule, sources, options, device, role, report, borrows
+            plain, call_with, schedule, sources, options, device, role, report, borrows, instead
         )
         if options.verify_replays and made is not plain and not role.takes_inputs:
             made = CheckedReplays(made, plain, schedule) if can_be_checked(schedule) else made
@@ -191,7 +222,7 @@ def _linked(
 
 def _recorded(
     plain: CompiledGraph,
-    call_with: Callable[[LaunchLog], CompiledGraph],
+    call_with: Callable[[LaunchLog, CallLog], CompiledGraph],
     schedule: Schedule,
     sources: KernelSources,
     options: Options,
@@ -199,12 +230,14 @@ def _recorded(
     role: Role,
     report: Callable[[str], None],
     borrows: bool,
+    instead: Callable[[], CompiledGraph | None],
 ) -> CompiledGraph:
     """The graph with its calls recorded, as the mode asks, or where none does, where that pays.
     call_with: the graph, its launches noted. borrows: a recording may take over what a forward's
-    holds."""
+    holds. instead: the graph in parts, once a trial has found that it cannot be recorded whole."""
     asked = options.mode is not None
-    choice = recording_choice(schedule, asked, total_memory(device))
+    tried = functools.partial(TRIALS.refused, device=device, options=options)
+    choice = recording_choice(schedule, asked, total_memory(device), tried)
     facts = recording_facts(schedule, sources, device.type, role.saved_from)
     refused = facts if isinstance(facts, str) else choice.plain
     say = report if asked else choice.say
@@ -218,24 +251,19 @@ def _recorded(
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
-        log, patches = LaunchLog(library), load_graph_patches(options)
-        if patches is None:
-            raise NotRecordable("it needs a C++ compiler")
-        held = pool.addresses if role.takes_inputs else None
-        copied = copied_bytes(inputs, moving, facts.fixed_inputs, held, role.parameters)
-        if copied > choice.most_copied:
-            raise NotRecordable(f"{copied >> 20} MiB of inputs would be copied at each call")
-        if not asked and sum(pool.unasked.values()) + choice.held > choice.most:
-            raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
-        call = call_with(log)
+        log, calls = LaunchLog(library), CallLog(library, device)
+        patches = _patches(options)
+        _check_room(choice, facts, role, pool, inputs, moving)
+        call = call_with(log, calls)
         lender, loan = _loan(pool, inputs) if borrows and facts.may_be_copied() else (None, None)
         if lender is not None:
             choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
-        with pool.recording:
+        with pool.recording, remembered_refusals(calls, device, options):
             pool.prepare(scratch_of(schedule), is_lent=loan is not None)
             made = Recording(
                 call, log, inputs, moving, facts, pool, patches, role.kept_from, loan, piece
             )
+            calls.check_host(made.graph_handle())
         if lender is not None and loan is not None:
             lender.serve(made)
         if not asked:
@@ -246,7 +274,9 @@ def _recorded(
     plan = _padding_plan(schedule, options, role)
     moving = frozenset(() if plan is None else plan.inputs)
     apart = calls_apart(schedule, facts, role, pool.apart)
-    made = RecordedGraph(plain, record, facts, pool, role.takes_inputs, say, decide, moving, apart)
+    made = RecordedGraph(
+        plain, record, facts, pool, role.takes_inputs, say, decide, moving, apart, instead
+    )
     padded = options.pad_recordings_to
     return made if plan is None else PaddedGraph(made, plan, padded, made.replays)
 
@@ -270,6 +300,23 @@ def prepare() -> None:
     if triton_version() is not None:
         BUILDER.start()
     LOADER.ready()
+    _begin_extensions()
+
+
+@functools.cache
+def _begin_extensions() -> None:
+    """Begin to build what starts kernels, and what replays recordings."""
+
+    def work() -> None:
+        options = config.snapshot()
+        toolchain = find_toolchain(options)
+        if not isinstance(toolchain, NoCompiler):
+            for name in ("device_launcher", "graph_patches"):
+                build_ahead(name, toolchain, options, ("new_tensors",))
+
+    # Where there can be no more threads, they are built when they are asked for.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=work, name="braze-launchers").start()
 
 
 @final
@@ -308,6 +355,33 @@ POOLS = RecordingPools()
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _patches(options: Options) -> GraphPatches:
+    """What replays need; raises NotRecordable where it cannot be built."""
+    patches = load_graph_patches(options)
+    if patches is None:
+        raise NotRecordable("it needs a C++ compiler")
+    return patches
+
+
+def _check_room(
+    choice: RecordingChoice,
+    facts: RecordingFacts,
+    role: Role,
+    pool: RecordingPool,
+    inputs: Sequence[Any],
+    moving: frozenset[int],
+) -> None:
+    """Raise NotRecordable where a replay would copy too much, NoRoom where memory is short."""
+    held = pool.addresses if role.takes_inputs else None
+    copied = copied_bytes(inputs, moving, facts.fixed_inputs, held, role.parameters)
+    if copied > choice.most_copied:
+        raise NotRecordable(f"{copied >> 20} MiB of inputs would be copied at each call")
+    if not choice.asked and sum(pool.unasked.values()) + choice.held > choice.most:
+        raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
+    if not choice.has_room(free_memory(pool.device)):
+        raise NoRoom(f"it would leave less than the {choice.held >> 20} MiB that it takes")
 
 
 def _padding_plan(schedule: Schedule, options: Options, role: Role) -> PaddingPlan | None:
