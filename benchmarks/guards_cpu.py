@@ -2,9 +2,10 @@
 
     python -m benchmarks.guards_cpu [--rounds 30]
 
-For each program: guards, parameters, microseconds to check all guards by generated Python and by
-the snapshot that a second call leaves behind, and to make that snapshot. Last, a function of one
-operator: the whole call above its graph. Times are the best of the rounds: disturbances only add.
+For each program: guards, parameters, microseconds to check all guards by the Python evaluator, by
+generated Python and by the snapshot that a second call leaves behind, and to make that snapshot.
+Last, a function of one operator: the whole call above its graph. Times are the best of the rounds:
+disturbances only add.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from braze.ir.captured.compile_request import FrameValues
 from braze.options import config
 from braze.runtime.dispatch.argument_binding import make_binder
 from braze.runtime.dispatch.compiled_function import CompiledCallable, Dispatcher
-from braze.runtime.guards.compile import order_guards
+from braze.runtime.guards.evaluate import evaluate
 from braze.runtime.guards.native_extension import LOADER
 from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.targets import make_dispatcher
@@ -119,9 +120,10 @@ def _report_program(name: str, model: nn.Module, example: torch.Tensor, rounds: 
     dispatcher.compiled(forward)(model, example)
     entry = dispatcher.caches()[0].entries[0]
     frame = FrameValues(make_binder(forward)(model, example), (), forward.__globals__)
-    guards = order_guards(entry.compiled.guards)
     entry.check(frame)  # leaves a snapshot
     memory: SnapshotMemory = entry.check.memory  # type: ignore[attr-defined]
+    guards = memory.tree.guards()
+    walk = best(lambda: evaluate(memory.tree, frame), rounds, 20)
     python = best(lambda: memory.generated(frame), rounds)
     native = best(lambda: entry.check(frame), rounds)
     began = time.perf_counter()
@@ -129,7 +131,8 @@ def _report_program(name: str, model: nn.Module, example: torch.Tensor, rounds: 
     made = 1e6 * (time.perf_counter() - began)
     tensors = len(entry.compiled.inputs)
     print(
-        f"{name:20} {len(guards):5} guards {tensors:4} inputs: Python {python:7.1f} us, snapshot "
+        f"{name:20} {len(guards):5} guards {tensors:4} inputs: walk {walk:7.1f} us, "
+        f"generated {python:7.1f} us, snapshot "
         f"{native:6.2f} us ({1e3 * native / len(guards):.1f} ns a guard), made in {made:.0f} us"
     )
 

@@ -51,7 +51,7 @@ from braze.options import MODES, SETTINGS, Options, config, resolve
 from braze.regions import error_on_graph_break as error_on_graph_break
 from braze.report.compile_times import as_csv, print_times, tabulate
 from braze.report.explain import Explanation, summarise
-from braze.report.guard_text import GuardTree
+from braze.report.guard_text import PrintedGuards
 from braze.report.status import Status
 from braze.trace import JOURNAL, LISTENERS, CompileEvent, Journal
 
@@ -419,7 +419,7 @@ def export(
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:
         exported = targets.export_function(target, order.options, bound, args, kwargs)
-        return exported._replace(guards=GuardTree(exported.guards))
+        return exported._replace(guards=PrintedGuards(exported.guards))
 
     return exporter(*args, **kwargs) if args or kwargs else exporter
 

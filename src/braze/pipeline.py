@@ -65,6 +65,8 @@ from braze.ir.captured.compile_request import (
 )
 from braze.ir.captured.frame import Break, CapturedFrame, Refused, Return
 from braze.ir.captured.frame_sizes import is_symbolic, lacks_symbols
+from braze.ir.captured.guard_tree import build_guard_tree, verify_guard_tree
+from braze.ir.captured.print_guards import format_guard, format_guard_tree
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
 from braze.ir.graphs.joint_graph import (
@@ -95,7 +97,7 @@ from braze.lower import lower
 from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
 from braze.report.extern_hints import extern_hint
-from braze.report.guard_text import format_failures, format_guard, format_guard_tree
+from braze.report.guard_text import format_failures
 from braze.report.warned import Warned
 from braze.rewrite import choose_kernels, rewrite, rewrite_joint
 from braze.runtime.autograd.compiled_autograd_function import Groups, Stages, TrainingGraph
@@ -376,13 +378,14 @@ class FrameCompiler:
     def _note_captured(self, captured: CapturedFrame, recorder: CompileRecorder) -> None:
         recorder.count("bytecodes", captured.bytecodes)
         recorder.note_guards(map(format_guard, captured.guards))
-        recorder.emit("guards", lambda: format_guard_tree(captured.guards))
+        recorder.emit("guards", lambda: format_guard_tree(build_guard_tree(captured.guards)))
         for text, place in captured.size_notes:
             recorder.emit("dynamic", f"{place}: {text}")
         recorder.note_ops(str(node.op) for node in captured.graph.nodes)
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)
+            verify_guard_tree(build_guard_tree(captured.guards, captured.inputs))
 
     def _traced(
         self, request: CompileRequest, policy: SizePolicy, recorder: CompileRecorder

@@ -46,7 +46,7 @@ from braze.runtime.dispatch.module_wrapper import find_of, is_shielded, original
 from braze.runtime.dispatch.recent_dispatchers import RECENT
 from braze.runtime.dispatch.stance import DEFAULT, Stance
 from braze.runtime.dispatch.status import status_of
-from braze.runtime.guards.compile import explain_failure
+from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.launch.packed_weights import PACKED
 from braze.trace import JOURNAL, CallableStatus, Journal
 
@@ -339,7 +339,7 @@ def export_function(
     entry = CacheEntry(entry_of(captured, runner, draws_on))
     inputs = entry.check(values)
     if inputs is None:
-        raise InternalError("export", explain_failure(captured.guards, values))
+        raise InternalError("export", explain_failure(entry.memory.tree, values))
     results = entry.run_graph(inputs)
     result = entry.replay(values, results)
     if isinstance(captured.exit, Return) and holds_size(captured.exit.value):

@@ -1,63 +1,23 @@
-"""Guards as text: one as the line that `explain` shows, all of an entry as the tree in the logs.
-
-AMBIENT: grad mode on, ...
-L['self']
-  TYPE_MATCH: Model                                       # model.py:12
-  L['self'].layer
-    L['self'].layer.weight
-      TENSOR_MATCH: Parameter f32[10, 3][3, 1]cpu         # model.py:13
-"""
+"""Guards as text: those of an export, and which guard of which entry failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import final
 
-import torch
-
-from braze.compat.torch.ambient_state import AmbientState
-from braze.ir.captured.guard import Guard, SizeCondition, TensorFacts
-from braze.ir.captured.source import Source
-from braze.ir.origin import UNKNOWN
-from braze.ir.types import DTYPE_NAMES
-
-# Entries of a gathered guard that are shown.
-SHOWN_NAMES = 6
-SHOWN_CHARACTERS = 120
-# Where the user's lines stand in a tree, unless its texts are shorter.
-PLACE_COLUMN = 80
-
-
-def format_guard(guard: Guard) -> str:
-    """`file:line kind source: expected`."""
-    place = "" if guard.origin is UNKNOWN else f"{guard.origin.file}:{guard.origin.line} "
-    source = "" if guard.source is None else f" {guard.source}"
-    return f"{place}{guard.kind.value}{source}{_with_colon(guard.expected)}"
-
-
-def format_guard_tree(guards: Iterable[Guard]) -> str:
-    """The guards under the sources that they are asked of, with the user's line that made each;
-    those of no one source come first."""
-    children: dict[Source | None, list[Source]] = {}
-    asked: dict[Source | None, list[Guard]] = {}
-    for guard in guards:
-        asked.setdefault(guard.source, []).append(guard)
-        _add_path(guard.source, children)
-    rows: list[tuple[str, str]] = []
-    _add_rows(None, 0, children, asked, rows)
-    width = min(max((len(text) for text, place in rows if place), default=0), PLACE_COLUMN)
-    lines = [f"{text:{width}}  # {place}" if place else text for text, place in rows]
-    return "\n".join(lines)
+from braze.ir.captured.guard import Guard
+from braze.ir.captured.guard_tree import build_guard_tree
+from braze.ir.captured.print_guards import format_guard_tree
 
 
 @final
-class GuardTree(tuple[Guard, ...]):
-    """Guards that print as a tree."""
+class PrintedGuards(tuple[Guard, ...]):
+    """Guards that print as their tree."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return format_guard_tree(self)
+        return format_guard_tree(build_guard_tree(self))
 
 
 def format_failures(function: str, failures: Sequence[str]) -> str:
@@ -65,87 +25,3 @@ def format_failures(function: str, failures: Sequence[str]) -> str:
     lines = [f"  {number}: {failure}" for number, failure in enumerate(failures)]
     entries = "entry" if len(lines) == 1 else "entries"
     return "\n".join([f"{function} again: {len(lines)} {entries} failed by", *lines])
-
-
-def _add_path(source: Source | None, children: dict[Source | None, list[Source]]) -> None:
-    while source is not None:
-        base = getattr(source, "base", None)
-        siblings = children.setdefault(base, [])
-        if source in siblings:
-            return
-        siblings.append(source)
-        source = base
-
-
-def _add_rows(
-    source: Source | None,
-    depth: int,
-    children: dict[Source | None, list[Source]],
-    asked: dict[Source | None, list[Guard]],
-    rows: list[tuple[str, str]],
-) -> None:
-    if source is not None:
-        rows.append((f"{'  ' * depth}{source}", ""))
-        depth += 1
-    for guard in asked.get(source, ()):
-        text = f"{'  ' * depth}{guard.kind.value}{_with_colon(guard.expected)}"
-        place = f"{guard.origin.file}:{guard.origin.line}" if guard.origin.line else ""
-        rows.append((text, place))
-    for child in children.get(source, ()):
-        _add_rows(child, depth, children, asked, rows)
-
-
-def _with_colon(expected: Any) -> str:
-    text = _format_expected(expected)
-    return f": {text}" if text else ""
-
-
-def _format_expected(expected: Any) -> str:
-    if expected is None:
-        return ""
-    if isinstance(expected, TensorFacts):
-        return _format_facts(expected)
-    if isinstance(expected, SizeCondition | AmbientState):
-        return str(expected)
-    if isinstance(expected, frozenset):
-        return _shortened(sorted(map(str, expected)))
-    if _is_of_sources(expected):
-        return _format_sources(expected)
-    if isinstance(expected, tuple) and expected and all(isinstance(e, tuple) for e in expected):
-        return _shortened([_name_of(entry[0]) for entry in expected if entry])
-    if isinstance(expected, torch.nn.Module):
-        return type(expected).__qualname__  # its repr prints the whole tree
-    text = getattr(expected, "__qualname__", None) or repr(expected)
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
-
-
-def _is_of_sources(expected: Any) -> bool:
-    if isinstance(expected, tuple):
-        return bool(expected) and all(map(_is_of_sources, expected))
-    return isinstance(expected, Source)
-
-
-def _format_sources(expected: Any) -> str:
-    """A source; a list of them; groups of those that share memory, one in brackets each."""
-    if not isinstance(expected, tuple):
-        return str(expected)
-    if isinstance(expected[0], tuple):
-        return _shortened([f"[{_format_sources(group)}]" for group in expected])
-    return _shortened([str(source) for source in expected])
-
-
-def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return ", ".join(names[:SHOWN_NAMES]) + more
-
-
-def _name_of(value: Any) -> str:
-    return getattr(value, "__qualname__", None) or str(value)
-
-
-def _format_facts(facts: TensorFacts) -> str:
-    shape = ", ".join("?" if size is None else str(size) for size in facts.shape)
-    stride = ", ".join("?" if step is None else str(step) for step in facts.stride)
-    dtype = DTYPE_NAMES.get(facts.dtype, str(facts.dtype))
-    grad = ", requires_grad" if facts.requires_grad else ""
-    return f"{facts.tensor_class.__name__} {dtype}[{shape}][{stride}]{facts.device}{grad}"

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from braze.ir.captured.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.captured.guard_tree import build_guard_tree
+from braze.ir.captured.print_guards import format_guard, format_guard_tree
 from braze.ir.captured.source import AttributeSource, ItemSource, LocalSource
 from braze.ir.origin import Origin
-from braze.report.guard_text import format_failures, format_guard, format_guard_tree
+from braze.report.guard_text import format_failures
 
 X = LocalSource("x")
 FACTS = TensorFacts(torch.Tensor, torch.float32, torch.device("cpu"), True, (None, 3), (3, 1))
@@ -54,18 +56,18 @@ def test_long_values_are_cut() -> None:
 def test_a_tree_of_guards_has_the_users_lines() -> None:
     place, y = Origin("model.py", 7, "forward"), LocalSource("y")
     layer = ItemSource(AttributeSource(LocalSource("self"), "layers"), 0)
-    text = format_guard_tree(
-        [
-            Guard(None, GuardKind.NO_HOOKS, None),
-            Guard(LocalSource("self"), GuardKind.TYPE_MATCH, torch.nn.Linear, place),
-            Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
-            Guard(None, GuardKind.DISTINCT, (X, y)),
-            Guard(None, GuardKind.STORAGE_OVERLAP, ((X, y), (layer,))),
-            Guard(X, GuardKind.SAME_OBJECT, y),
-        ]
-    )
+    guards = [
+        Guard(None, GuardKind.NO_HOOKS, None),
+        Guard(LocalSource("self"), GuardKind.TYPE_MATCH, torch.nn.Linear, place),
+        Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
+        Guard(None, GuardKind.DISTINCT, (X, y)),
+        Guard(None, GuardKind.STORAGE_OVERLAP, ((X, y), (layer,))),
+        Guard(X, GuardKind.SAME_OBJECT, y),
+    ]
+    text = format_guard_tree(build_guard_tree(guards))
     assert text.splitlines() == [
         "NO_HOOKS",
+        "SAME_OBJECT L['x']: L['y']",
         "DISTINCT: L['x'], L['y']",
         "STORAGE_OVERLAP: [L['x'], L['y']], [L['self'].layers[0]]",
         "L['self']",
@@ -74,7 +76,7 @@ def test_a_tree_of_guards_has_the_users_lines() -> None:
         "    L['self'].layers[0]",
         "      EQUALS_MATCH: 3  # model.py:7",
         "L['x']",
-        "  SAME_OBJECT: L['y']",
+        "L['y']",
     ]
 
 

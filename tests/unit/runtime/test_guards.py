@@ -21,6 +21,7 @@ from braze.compat.torch.ambient_state import ambient_state
 from braze.compat.torch.tensor_abi import dispatch_keys
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
+from braze.ir.captured.guard_tree import build_guard_tree, order_guards
 from braze.ir.captured.source import (
     AttributeSource,
     CellObjectSource,
@@ -44,9 +45,8 @@ from braze.runtime.guards.codegen import READ_FAILURES, read_source
 from braze.runtime.guards.compile import (
     compile_entry_check,
     compile_guards,
-    explain_failure,
-    order_guards,
 )
+from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.guards.kinds import GUARD_KINDS
 from braze.shapes.expr import Symbol, as_expr
 
@@ -75,7 +75,7 @@ def facts(tensor: torch.Tensor, **changes: Any) -> TensorFacts:
 def outcome(guard: Guard, **values: Any) -> str:
     """The failure's words, "" where the guard holds; code and words must agree."""
     here = frame(**values)
-    text = explain_failure([guard], here)
+    text = explain_failure(build_guard_tree([guard]), here)
     assert compile_guards([guard])(here) is (text == "")
     return text
 
@@ -452,7 +452,7 @@ def test_class_lookups_follow_every_change_of_the_class() -> None:
 
     def holds() -> bool:
         result = check(frame(x=Leaf))
-        assert result is (explain_failure([guard], frame(x=Leaf)) == "")
+        assert result is (explain_failure(build_guard_tree([guard]), frame(x=Leaf)) == "")
         return result
 
     assert holds() and check(frame(x=Middle)) and not check(frame(x=Other))

@@ -21,9 +21,11 @@ from braze.compat.torch.tracers import FX_QUESTION
 from braze.interop.backends import Backend, Level
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, GuardKind
+from braze.ir.captured.guard_tree import build_guard_tree
 from braze.ir.captured.source import LocalSource
 from braze.options import config
 from braze.runtime.dispatch.argument_binding import make_binder
+from braze.runtime.guards.evaluate import evaluate
 from braze.runtime.guards.native_extension import LOADER
 from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.targets import make_dispatcher
@@ -133,7 +135,7 @@ class GuardContext:
         """Where the snapshot says yes, so does the generated check, and the inputs are the same;
         asking guard by guard always gives what the generated check gives."""
         expected = self.memory.generated(self.frame)
-        asked = self.memory.ask_each(self.frame)
+        asked = evaluate(self.memory.tree, self.frame)
         assert (asked is None) is (expected is None)
         assert expected is None or list(map(id, asked or ())) == list(map(id, expected))
         for _ in range(3):
@@ -347,7 +349,7 @@ def test_python_is_generated_when_snapshots_do_not_serve() -> None:
         generated.append(len(guards))
         return lambda frame: None
 
-    memory = SnapshotMemory([guard], [], generate)
+    memory = SnapshotMemory(build_guard_tree([guard]), [], generate)
     for call in range(20):
         assert memory.check_all(FrameValues({"x": "other"}, (), {})) is None
         assert generated == ([] if call < 9 else [1])

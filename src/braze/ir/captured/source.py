@@ -308,3 +308,11 @@ Source: TypeAlias = (
     | ClosureSource
     | FunctionGlobalSource
 )
+
+
+def operands_of(source: Source) -> tuple[Source, ...]:
+    """The sources that this one reads, its base first; none of a root."""
+    if type(source) is DictValueSource:
+        return source.base, source.key
+    base: Source | None = getattr(source, "base", None)
+    return () if base is None else (base,)

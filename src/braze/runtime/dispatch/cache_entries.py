@@ -25,15 +25,16 @@ from braze.ir.captured.compile_request import (
     PartlyRun,
 )
 from braze.ir.captured.frame import NULL, Refused, Return
-from braze.ir.captured.guard import Guard, GuardKind
-from braze.ir.origin import Origin
+from braze.ir.captured.guard import GuardKind
+from braze.ir.origin import UNKNOWN, Origin
 from braze.locks import call_in_children, make_lock
 from braze.runtime.autograd.rng_state import RandomStates
 from braze.runtime.dispatch.eager_fallback import Tally
 from braze.runtime.guards.codegen import known_types
-from braze.runtime.guards.compile import (
+from braze.runtime.guards.compile import compile_entry_check
+from braze.runtime.guards.evaluate import (
+    GuardFailure,
     all_failures,
-    compile_entry_check,
     explain_failure,
     first_failure,
 )
@@ -147,9 +148,10 @@ call_in_children(COMPILING.forget_others)
 Found: TypeAlias = tuple[CacheEntry, list[torch.Tensor]]
 
 
-def _with_place(guard: Guard, reason: str) -> str:
+def _with_place(failure: GuardFailure) -> str:
     """Why a guard failed, and the user's line that made it."""
-    place = guard.origin
+    place = UNKNOWN if failure.guard is None else failure.guard.origin
+    reason = failure.message
     return f"{reason}  # {place.file}:{place.line}" if place.line else reason
 
 
@@ -257,11 +259,11 @@ class FrameCache:
             found = self.find(values)
             if found is not None or (self.closed is not None and not self.fullgraph):
                 return found or self.closed  # type: ignore[return-value]
-            failures = [first_failure(entry.compiled.guards, values) for entry in self.entries]
+            failures = [first_failure(entry.memory.tree, values) for entry in self.entries]
             if self._is_full():
                 self.closed = self._limit([failure for failure in failures if failure is not None])
                 return self.closed
-            texts = tuple([_with_place(*failure) for failure in failures if failure is not None])
+            texts = tuple([_with_place(failure) for failure in failures if failure is not None])
             if self.entries:
                 self._log_failures(values)
                 self.tally.recompiles.add()
@@ -289,8 +291,8 @@ class FrameCache:
         lines = [f"Recompiling function {self.code.co_qualname} in {place}"]
         for number, entry in enumerate(self.entries):
             lines.append(f"  guards of entry {number} that fail:")
-            failures = all_failures(entry.compiled.guards, values)
-            lines += [f"  - {_with_place(*failure)}" for failure in failures]
+            failures = all_failures(entry.memory.tree, values)
+            lines += [f"  - {_with_place(failure)}" for failure in failures]
         log_line("recompiles_verbose", "\n".join(lines), place)
 
     def _begin(self) -> LeftToEager | None:
@@ -331,7 +333,7 @@ class FrameCache:
         entry = CacheEntry(answer)
         inputs = entry.check(request.values)
         if inputs is None:
-            failure = explain_failure(answer.guards, request.values)
+            failure = explain_failure(entry.memory.tree, request.values)
             what = (
                 "a guard does not hold for the very values it was made from: "
                 f"{failure or 'it held a moment later'}"
@@ -358,11 +360,14 @@ class FrameCache:
                 rest = [other for other in self.entries if other is not entry]
                 self.entries = (entry, *rest)
 
-    def _limit(self, failures: list[tuple[Guard, str]]) -> LeftToEager:
+    def _limit(self, failures: list[GuardFailure]) -> LeftToEager:
         """Why there are no more entries: which guard kept failing."""
         if not failures:
             return self._refusal_limit()
-        named = [((str(guard.source), guard.kind), reason) for guard, reason in failures]
+        named = [
+            (("" if guard is None else str(guard.source), guard and guard.kind), reason)
+            for _, guard, reason in failures
+        ]
         worst = Counter(name for name, _ in named).most_common(1)[0][0]
         reason = next(reason for name, reason in named if name == worst)
         kind = worst[1]
@@ -370,7 +375,7 @@ class FrameCache:
             f"compiled {len(self.entries)} times and none of them fits. The guard that kept "
             f"failing: {reason}"
         )
-        fix = _FIXES.get(kind, _GENERAL_FIX)
+        fix = _GENERAL_FIX if kind is None else _FIXES.get(kind, _GENERAL_FIX)
         if self.fullgraph:
             origin = Origin(self.code.co_filename, self.code.co_firstlineno)
             raise RecompileLimitExceeded(what, hint=fix, origin=origin)

@@ -39,7 +39,7 @@ from braze.runtime.dispatch.runtime_checks import CheckFailed
 from braze.runtime.dispatch.signalled_calls import raise_within
 from braze.runtime.dispatch.stance import DEFAULT, Stance, without_compile
 from braze.runtime.dispatch.tracebacks import without_driver_frames
-from braze.runtime.guards.compile import explain_failure
+from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.resume.continuation import Continuation
 from braze.runtime.resume.frame_driver import run_frames
 from braze.shapes.binding import ProgramRaises, UnmetCheck
@@ -186,7 +186,7 @@ class Dispatcher:
             return None
         inputs = entry.check(values)
         if inputs is None:
-            failure = explain_failure(entry.compiled.guards, values)
+            failure = explain_failure(entry.memory.tree, values)
             raise recomputed_otherwise(way, f"something else, since that does not fit: {failure}")
         return entry, inputs
 

@@ -50,6 +50,7 @@ from braze.ir.captured.source import (
     StackSource,
     StrideSource,
     TypeSource,
+    operands_of,
 )
 from braze.ir.generated_code import define
 
@@ -286,28 +287,27 @@ class SourceWriter:
 
 
 class _Row(NamedTuple):
+    """write: the accessor as Python text. read: the object, from the frame and the values of
+    `operands_of(source)`."""
+
     write: Callable[[SourceWriter, Any], str]
-    read: Callable[[Any, FrameValues], Any]
+    read: Callable[..., Any]
 
 
 def read_source(source: Source, frame: FrameValues) -> Any:
     """The object at `source`; one of READ_FAILURES where it cannot be reached."""
-    return _ROWS[type(source)].read(source, frame)
+    operands = [read_source(operand, frame) for operand in operands_of(source)]
+    return _ROWS[type(source)].read(source, frame, *operands)
+
+
+def access(source: Source, frame: FrameValues, operands: Iterable[Any]) -> Any:
+    """The object at `source`, from the values of the sources that it reads."""
+    return _ROWS[type(source)].read(source, frame, *operands)
 
 
 def is_plain_name(name: str) -> bool:
     """Whether `name` may stand after a dot in Python text."""
     return name.isidentifier() and not keyword.iskeyword(name)
-
-
-def source_depth(source: Source) -> int:
-    """How many steps lead from a root to the source; 0 for a root."""
-    depth = 0
-    base = getattr(source, "base", None)
-    while base is not None:
-        depth += 1
-        base = getattr(base, "base", None)
-    return depth
 
 
 def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
@@ -359,57 +359,53 @@ _ROWS: dict[type, _Row] = {
         lambda s, f: read_global(f.globals, s.name),
     ),
     ObjectSource: _Row(lambda w, s: w.constant(s.value), lambda s, f: s.value),
-    AttributeSource: _Row(
-        _write_attribute, lambda s, f: read_attribute(read_source(s.base, f), s.name)
-    ),
-    InstanceDictSource: _Row(_write_instance_dict, lambda s, f: dict_of(read_source(s.base, f))),
-    ItemSource: _Row(_write_item, lambda s, f: read_item(read_source(s.base, f), s.key)),
+    AttributeSource: _Row(_write_attribute, lambda s, f, b: read_attribute(b, s.name)),
+    InstanceDictSource: _Row(_write_instance_dict, lambda s, f, b: dict_of(b)),
+    ItemSource: _Row(_write_item, lambda s, f, b: read_item(b, s.key)),
     DictKeySource: _Row(
         lambda w, s: f"{w.read_keys(s.base)}[{s.index}]",
-        lambda s, f: keys_in_order(read_source(s.base, f))[s.index],
+        lambda s, f, b: keys_in_order(b)[s.index],
     ),
     DictValueSource: _Row(
         _write_dict_value,
-        lambda s, f: read_item(read_source(s.base, f), read_source(s.key, f)),
+        lambda s, f, b, k: read_item(b, k),
     ),
     PeekSource: _Row(
         lambda w, s: f"{w.constant(peek)}({w.read(s.base)}, {s.place})",
-        lambda s, f: peek(read_source(s.base, f), s.place),
+        lambda s, f, b: peek(b, s.place),
     ),
     IteratedSource: _Row(
         lambda w, s: f"{w.constant(iterated_containers)}({w.read(s.base)})[{s.index}]",
-        lambda s, f: iterated_containers(read_source(s.base, f))[s.index],
+        lambda s, f, b: iterated_containers(b)[s.index],
     ),
-    ReferentSource: _Row(lambda w, s: f"{w.read(s.base)}()", lambda s, f: read_source(s.base, f)()),
-    TypeSource: _Row(
-        lambda w, s: f"type({w.read(s.base)})", lambda s, f: type(read_source(s.base, f))
-    ),
+    ReferentSource: _Row(lambda w, s: f"{w.read(s.base)}()", lambda s, f, b: b()),
+    TypeSource: _Row(lambda w, s: f"type({w.read(s.base)})", lambda s, f, b: type(b)),
     SizeSource: _Row(
         lambda w, s: f"{w.read(s.base)}.shape[{s.dim}]",
-        lambda s, f: read_source(s.base, f).shape[s.dim],
+        lambda s, f, b: b.shape[s.dim],
     ),
     NumberSource: _Row(
         lambda w, s: f"tensor_of({w.read(s.base)})",
-        lambda s, f: tensor_of(read_source(s.base, f)),
+        lambda s, f, b: tensor_of(b),
     ),
     ArrayMemorySource: _Row(
         lambda w, s: f"{w.constant(tensor_of_array)}({w.read(s.base)})",
-        lambda s, f: tensor_of_array(read_source(s.base, f)),
+        lambda s, f, b: tensor_of_array(b),
     ),
     PlainMemorySource: _Row(
         lambda w, s: f"{w.constant(plain_memory)}({w.read(s.base)})",
-        lambda s, f: plain_memory(read_source(s.base, f)),
+        lambda s, f, b: plain_memory(b),
     ),
     StrideSource: _Row(
         lambda w, s: f"{w.read(s.base)}.stride()[{s.dim}]",
-        lambda s, f: read_source(s.base, f).stride()[s.dim],
+        lambda s, f, b: b.stride()[s.dim],
     ),
     ClosureSource: _Row(
         lambda w, s: f"{w.read(s.base)}.__closure__[{s.index}].cell_contents",
-        lambda s, f: read_source(s.base, f).__closure__[s.index].cell_contents,
+        lambda s, f, b: b.__closure__[s.index].cell_contents,
     ),
     FunctionGlobalSource: _Row(
         lambda w, s: _write_global(w, f"{w.read(s.base)}.__globals__", s.name),
-        lambda s, f: read_global(read_source(s.base, f).__globals__, s.name),
+        lambda s, f, b: read_global(b.__globals__, s.name),
     ),
 }

@@ -18,32 +18,20 @@ runs; among those of one depth the cheapest come first. Arguments come before gl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from braze.errors import InternalError
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, GuardKind, TensorFacts
-from braze.ir.captured.source import ObjectSource, Source
-from braze.runtime.guards.codegen import READ_FAILURES, SourceWriter, known_types, source_depth
-from braze.runtime.guards.kinds import GUARD_KINDS, explain_guard
+from braze.ir.captured.guard_tree import build_guard_tree, guard_rank, order_guards
+from braze.ir.captured.source import Source
+from braze.runtime.guards.codegen import READ_FAILURES, SourceWriter, known_types
+from braze.runtime.guards.kinds import GUARD_KINDS
 from braze.runtime.guards.module_reads import module_reads
 from braze.runtime.guards.snapshot import Check
 from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.runtime.guards.split_functions import check_in_parts
 from braze.runtime.guards.tensors import tensor_condition
-
-_OF_MANY_SOURCES = frozenset(
-    {
-        GuardKind.SAME_OBJECT,
-        GuardKind.DIFFERENT_OBJECT,
-        GuardKind.DISTINCT,
-        GuardKind.STORAGE_OVERLAP,
-        GuardKind.APART,
-        GuardKind.NONE_WATCHED,
-        GuardKind.SIZES,
-    }
-)
 
 
 def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
@@ -62,7 +50,7 @@ def compile_entry_check(
     """A function that returns the graph's inputs where all guards hold, else None.
 
     It asks snapshots of frames that passed before (`guards_snapshot.py`), then all guards."""
-    memory = SnapshotMemory(order_guards(guards), tuple(inputs), _generated_check)
+    memory = SnapshotMemory(build_guard_tree(guards, inputs), tuple(inputs), _generated_check)
 
     def check(frame: FrameValues) -> list[Any] | None:
         for known in memory.checks:
@@ -97,70 +85,13 @@ def _writer(guards: Sequence[Guard], known: Sequence[Guard]) -> SourceWriter:
     )
 
 
-def explain_failure(guards: Iterable[Guard], frame: FrameValues) -> str:
-    """The first guard that does not hold, in words; "" where all hold."""
-    failed = first_failure(guards, frame)
-    return "" if failed is None else failed[1]
-
-
-def first_failure(guards: Iterable[Guard], frame: FrameValues) -> tuple[Guard, str] | None:
-    """The first guard that does not hold and how, or None."""
-    for guard in order_guards(guards):
-        reason = explain_guard(guard, frame)
-        if reason is not None:
-            return guard, reason
-    return None
-
-
-def all_failures(guards: Iterable[Guard], frame: FrameValues) -> list[tuple[Guard, str]]:
-    """Every guard that does not hold and how; of what is reached through a value that failed,
-    nothing is asked: it may not be there."""
-    failed: list[tuple[Guard, str]] = []
-    wrong: set[Source] = set()
-    for guard in order_guards(guards):
-        if not wrong.isdisjoint(_path(guard.source)):
-            continue
-        reason = explain_guard(guard, frame)
-        if reason is not None:
-            failed.append((guard, reason))
-            if guard.source is not None:
-                wrong.add(guard.source)
-    return failed
-
-
-def _path(source: Source | None) -> Iterator[Source]:
-    """A source, and what it is reached through."""
-    while source is not None:
-        yield source
-        source = getattr(source, "base", None)
-
-
-def order_guards(guards: Iterable[Guard]) -> list[Guard]:
-    """In the order of checking: outer objects first, cheap ones first, duplicates left out."""
-    unique: dict[tuple[Any, ...], Guard] = {}
-    for guard in guards:
-        if guard.kind not in GUARD_KINDS:
-            raise InternalError("runtime", f"no guard code for {guard.kind}", origin=guard.origin)
-        unique.setdefault((guard.kind, guard.source, id(guard.expected)), guard)
-    return sorted(unique.values(), key=_rank)
-
-
-def _rank(guard: Guard) -> tuple[int, int, int]:
-    many = guard.kind in _OF_MANY_SOURCES
-    cost = GUARD_KINDS[guard.kind].cost
-    if guard.source is None:
-        return (many, 0 if guard.kind is GuardKind.AMBIENT else 1, cost)
-    if guard.kind is GuardKind.CLASS_LOOKUPS:  # before any attribute is read: one may be a hook now
-        return (many, 1, cost)
-    from_entry = isinstance(guard.source, ObjectSource)
-    return (many, 1 + from_entry + source_depth(guard.source), cost)
-
-
 def _body(
     writer: SourceWriter, guards: Sequence[Guard], result: Callable[[], str], failed: str
 ) -> tuple[Sequence[str], list[str]]:
     """Functions that the check calls, and its lines."""
-    for (_, kind), together in itertools.groupby(guards, lambda guard: (_rank(guard), guard.kind)):
+    for (_, kind), together in itertools.groupby(
+        guards, lambda guard: (guard_rank(guard), guard.kind)
+    ):
         if kind is GuardKind.TENSOR_MATCH:
             _write_tensors(writer, list(together), failed)
             continue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard
 from braze.runtime.guards.codegen import SourceWriter
+from braze.runtime.guards.messages import Values
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
@@ -19,7 +19,7 @@ def write_comparison(writer: SourceWriter, guard: Guard) -> str:
     return text if answer else f"not {text}"
 
 
-def explain_comparison(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_comparison(guard: Guard, value: Any, others: Values) -> str | None:
     """How the float compares otherwise; None where it does not."""
     name, other, answer = guard.expected
     if getattr(operator, name)(value, other) is answer:

@@ -1,8 +1,10 @@
 """What each kind of guard asks: as a condition in generated Python, and in words when it fails.
 
 One row a kind: `write(writer, guard)` gives Python text that is true while the guard holds;
-`explain(guard, value, frame)` gives the sentence that says how it does not hold, or None where it
-holds. A new kind needs a row here and a row in `tests/unit/runtime/test_guards.py`.
+`explain(guard, value, others)` gives the sentence that says how it does not hold, or None where it
+holds: that is what the guard means. value: the object at the guard's source, None without one. A
+new kind needs a row here, in `COSTS` of `ir/captured/guard_tree.py`, and in
+`tests/unit/runtime/test_guards.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import Any, NamedTuple
 
 from braze.compat.torch.ambient_guards import ambient_questions
 from braze.compat.torch.nn_modules import INSTANCE_HOOKS, has_global_hooks, instance_hooks
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, GuardKind
+from braze.ir.captured.source import Source
 from braze.runtime.guards.abstract_classes import explain_abstract, write_abstract
 from braze.runtime.guards.arrays import (
     explain_apart,
@@ -21,10 +23,10 @@ from braze.runtime.guards.arrays import (
     write_apart,
     write_array,
 )
-from braze.runtime.guards.codegen import READ_FAILURES, SourceWriter, dict_of, read_source
+from braze.runtime.guards.codegen import SourceWriter, dict_of
 from braze.runtime.guards.float_comparisons import explain_comparison, write_comparison
 from braze.runtime.guards.iterators import explain_items_left, write_items_left
-from braze.runtime.guards.messages import mismatch, short_text
+from braze.runtime.guards.messages import Values, mismatch, short_text
 from braze.runtime.guards.namespaces import (
     explain_lookups,
     explain_namespace,
@@ -97,59 +99,58 @@ def _write_ambient(writer: SourceWriter, guard: Guard) -> str:
     return " and ".join(terms)
 
 
-def _explain_type(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_type(guard: Guard, value: Any, others: Values) -> str | None:
     if type(value) is guard.expected:
         return None
     return mismatch(guard, "type", guard.expected, type(value))
 
 
-def _explain_identity(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_identity(guard: Guard, value: Any, others: Values) -> str | None:
     if value is guard.expected:
         return None
     return mismatch(guard, "identity", short_text(guard.expected), short_text(value))
 
 
-def _explain_same(guard: Guard, value: Any, frame: FrameValues) -> str | None:
-    if value is read_source(guard.expected, frame):
+def _explain_same(guard: Guard, value: Any, others: Values) -> str | None:
+    if value is others[0]:
         return None
     return f"'{guard.source}' and '{guard.expected}' were one object and are two now"
 
 
-def _explain_different(guard: Guard, value: Any, frame: FrameValues) -> str | None:
-    if value is not read_source(guard.expected, frame):
+def _explain_different(guard: Guard, value: Any, others: Values) -> str | None:
+    if value is not others[0]:
         return None
     return f"'{guard.source}' and '{guard.expected}' were two objects and are one now"
 
 
-def _explain_distinct(guard: Guard, value: Any, frame: FrameValues) -> str | None:
-    seen: dict[int, tuple[Any, Any]] = {}
-    for source in guard.expected:
-        found = read_source(source, frame)
-        other = seen.setdefault(id(found), (source, found))[0]
+def _explain_distinct(guard: Guard, value: Any, others: Values) -> str | None:
+    seen: dict[int, Source] = {}
+    for source, found in zip(guard.expected, others):
+        other = seen.setdefault(id(found), source)
         if other is not source:
             return f"'{other}' and '{source}' were two objects and are one now"
     return None
 
 
-def _explain_ambient(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_ambient(guard: Guard, value: Any, others: Values) -> str | None:
     changed: str | None = guard.expected.difference()
     return changed
 
 
-def _explain_uncached(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_uncached(guard: Guard, value: Any, others: Values) -> str | None:
     if guard.expected.of(value):
         return None
     return f"'{guard.source}' is no longer {guard.expected}"
 
 
-def _explain_no_hooks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_no_hooks(guard: Guard, value: Any, others: Values) -> str | None:
     if guard.source is None:
         return "a hook for all modules was registered" if has_global_hooks() else None
     hooks = instance_hooks(dict_of(value))
     return f"'{guard.source}' now has hooks in {hooks[0]}" if hooks else None
 
 
-def _explain_functions(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_functions(guard: Guard, value: Any, others: Values) -> str | None:
     for function, *expected in guard.expected:
         for name, wanted in zip(("__code__", "__defaults__", "__kwdefaults__"), expected):
             if getattr(function, name) is not wanted:
@@ -157,26 +158,13 @@ def _explain_functions(guard: Guard, value: Any, frame: FrameValues) -> str | No
     return None
 
 
-def _explain_question(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def _explain_question(guard: Guard, value: Any, others: Values) -> str | None:
     return None if guard.expected.holds() else f"{guard.expected} has another answer"
 
 
 class GuardRow(NamedTuple):
-    """cost: nanoseconds, roughly, for the order of checks of one depth."""
-
-    cost: int
     write: Callable[[SourceWriter, Guard], str]
-    explain: Callable[[Guard, Any, FrameValues], str | None]
-
-
-def explain_guard(guard: Guard, frame: FrameValues) -> str | None:
-    """How the guard fails, or None where it holds."""
-    try:
-        value = None if guard.source is None else read_source(guard.source, frame)
-        return GUARD_KINDS[guard.kind].explain(guard, value, frame)
-    except READ_FAILURES as failure:
-        where = f"'{guard.source}'" if guard.source is not None else guard.kind.value
-        return f"{where} cannot be reached. {type(failure).__name__}: {failure}"
+    explain: Callable[[Guard, Any, Values], str | None]
 
 
 def _identity(w: SourceWriter, g: Guard) -> str:
@@ -184,50 +172,46 @@ def _identity(w: SourceWriter, g: Guard) -> str:
 
 
 GUARD_KINDS: dict[GuardKind, GuardRow] = {
-    GuardKind.AMBIENT: GuardRow(0, _write_ambient, _explain_ambient),
-    GuardKind.ANSWER: GuardRow(200, write_answer, explain_answer),
-    GuardKind.ID_MATCH: GuardRow(10, _identity, _explain_identity),
+    GuardKind.AMBIENT: GuardRow(_write_ambient, _explain_ambient),
+    GuardKind.ANSWER: GuardRow(write_answer, explain_answer),
+    GuardKind.ID_MATCH: GuardRow(_identity, _explain_identity),
     GuardKind.TYPE_MATCH: GuardRow(
-        20,
         lambda w, g: f"type({w.read(g.source)}) is {w.constant(g.expected)}",
         _explain_type,
     ),
-    GuardKind.EQUALS_MATCH: GuardRow(30, write_equals, explain_equals),
-    GuardKind.COMPARES: GuardRow(30, write_comparison, explain_comparison),
-    GuardKind.LENGTH: GuardRow(40, write_length, explain_length),
+    GuardKind.EQUALS_MATCH: GuardRow(write_equals, explain_equals),
+    GuardKind.COMPARES: GuardRow(write_comparison, explain_comparison),
+    GuardKind.LENGTH: GuardRow(write_length, explain_length),
     GuardKind.SAME_OBJECT: GuardRow(
-        50, lambda w, g: f"{w.read(g.source)} is {w.read(g.expected)}", _explain_same
+        lambda w, g: f"{w.read(g.source)} is {w.read(g.expected)}", _explain_same
     ),
     GuardKind.DIFFERENT_OBJECT: GuardRow(
-        50, lambda w, g: f"{w.read(g.source)} is not {w.read(g.expected)}", _explain_different
+        lambda w, g: f"{w.read(g.source)} is not {w.read(g.expected)}", _explain_different
     ),
-    GuardKind.DICT_CONTAINS: GuardRow(60, write_contains, explain_contains),
-    GuardKind.DICT_LACKS: GuardRow(60, write_lacks, explain_lacks),
-    GuardKind.HAS_ATTRIBUTE: GuardRow(70, write_has_attribute, explain_has_attribute),
-    GuardKind.ITEMS_LEFT: GuardRow(90, write_items_left, explain_items_left),
-    GuardKind.DICT_KEYS: GuardRow(100, write_keys, explain_keys),
-    GuardKind.NAMESPACE: GuardRow(150, write_namespace, explain_namespace),
-    GuardKind.NO_HOOKS: GuardRow(150, _write_no_hooks, _explain_no_hooks),
-    GuardKind.CLASS_LOOKUPS: GuardRow(400, write_lookups, explain_lookups),
-    GuardKind.TENSOR_MATCH: GuardRow(400, write_tensor, explain_tensor),
+    GuardKind.DICT_CONTAINS: GuardRow(write_contains, explain_contains),
+    GuardKind.DICT_LACKS: GuardRow(write_lacks, explain_lacks),
+    GuardKind.HAS_ATTRIBUTE: GuardRow(write_has_attribute, explain_has_attribute),
+    GuardKind.ITEMS_LEFT: GuardRow(write_items_left, explain_items_left),
+    GuardKind.DICT_KEYS: GuardRow(write_keys, explain_keys),
+    GuardKind.NAMESPACE: GuardRow(write_namespace, explain_namespace),
+    GuardKind.NO_HOOKS: GuardRow(_write_no_hooks, _explain_no_hooks),
+    GuardKind.CLASS_LOOKUPS: GuardRow(write_lookups, explain_lookups),
+    GuardKind.TENSOR_MATCH: GuardRow(write_tensor, explain_tensor),
     GuardKind.STORAGE_OFFSET: GuardRow(
-        450,
         lambda w, g: f"{w.read(g.source)}.storage_offset() == {g.expected}",
         explain_offset,
     ),
-    GuardKind.VIEW: GuardRow(450, write_view, explain_view),
-    GuardKind.ABSTRACT_CLASSES: GuardRow(500, write_abstract, explain_abstract),
-    GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
-    GuardKind.HOLDS: GuardRow(
-        300, lambda w, g: f"{w.constant(g.expected)}.holds()", _explain_question
-    ),
+    GuardKind.VIEW: GuardRow(write_view, explain_view),
+    GuardKind.ABSTRACT_CLASSES: GuardRow(write_abstract, explain_abstract),
+    GuardKind.FUNCTIONS: GuardRow(_write_functions, _explain_functions),
+    GuardKind.HOLDS: GuardRow(lambda w, g: f"{w.constant(g.expected)}.holds()", _explain_question),
     GuardKind.UNCACHED: GuardRow(
-        450, lambda w, g: f"{w.constant(g.expected)}.of({w.read(g.source)})", _explain_uncached
+        lambda w, g: f"{w.constant(g.expected)}.of({w.read(g.source)})", _explain_uncached
     ),
-    GuardKind.DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
-    GuardKind.NONE_WATCHED: GuardRow(700, write_none_watched, explain_none_watched),
-    GuardKind.SIZES: GuardRow(300, write_condition, explain_condition),
-    GuardKind.ARRAY_MATCH: GuardRow(400, write_array, explain_array),
-    GuardKind.APART: GuardRow(900, write_apart, explain_apart),
-    GuardKind.STORAGE_OVERLAP: GuardRow(900, write_overlap, explain_overlap),
+    GuardKind.DISTINCT: GuardRow(_write_distinct, _explain_distinct),
+    GuardKind.NONE_WATCHED: GuardRow(write_none_watched, explain_none_watched),
+    GuardKind.SIZES: GuardRow(write_condition, explain_condition),
+    GuardKind.ARRAY_MATCH: GuardRow(write_array, explain_array),
+    GuardKind.APART: GuardRow(write_apart, explain_apart),
+    GuardKind.STORAGE_OVERLAP: GuardRow(write_overlap, explain_overlap),
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from braze.ir.captured.guard import Guard
+
+# What a relation compares beside its own source: the values of `compared_sources`, in their order.
+Values: TypeAlias = Sequence[Any]
 
 _LONGEST = 80
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
 from braze.compat.torch.dynamo_interop import original_of
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import ABSENT, MRO, Guard
 from braze.runtime.guards.codegen import SourceWriter, dict_of
-from braze.runtime.guards.messages import short_text
+from braze.runtime.guards.messages import Values, short_text
 
 
 def raw_lookup(cls: type, name: str) -> Any:
@@ -124,7 +123,7 @@ def _may_be_replaced(value: Any) -> bool:
     return type(value) is types.FunctionType and (value.__module__ or "").startswith("torch.")
 
 
-def explain_namespace(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_namespace(guard: Guard, value: Any, others: Values) -> str | None:
     """Which name holds what now."""
     entries = namespace_of(value)
     return _explain_entries(guard, lambda name: entries.get(name, ABSENT))
@@ -136,7 +135,7 @@ def write_lookups(writer: SourceWriter, guard: Guard) -> str:
     return f"{lookups}({writer.read(guard.source)})"
 
 
-def explain_lookups(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_lookups(guard: Guard, value: Any, others: Values) -> str | None:
     """Which name finds what now."""
     return _explain_entries(guard, lambda name: raw_lookup(value, name))
 

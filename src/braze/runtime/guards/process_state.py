@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard
 from braze.runtime.guards.codegen import SourceWriter
-from braze.runtime.guards.messages import short_text
+from braze.runtime.guards.messages import Values, short_text
 
 
 def write_answer(writer: SourceWriter, guard: Guard) -> str:
@@ -24,7 +23,7 @@ def same_answer(asked: tuple[Any, tuple[Any, ...], Any], *owner: Any) -> bool:
     return answer is expected or (type(answer) is type(expected) and bool(answer == expected))
 
 
-def explain_answer(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_answer(guard: Guard, value: Any, others: Values) -> str | None:
     """What was asked, and what the answer was and is; None where it is the same."""
     function, arguments, expected = guard.expected
     owner = () if guard.source is None else (value,)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, SizeCondition
-from braze.runtime.guards.codegen import SourceWriter, read_source
+from braze.runtime.guards.codegen import SourceWriter
+from braze.runtime.guards.messages import Values
 from braze.shapes.binding import python_text
 from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, constant_value
 from braze.shapes.substitution import evaluate
@@ -30,10 +30,10 @@ def _compared(condition: SizeCondition, value: str) -> str:
     return f"{start}{value}" + ("" if condition.upper is None else f" <= {condition.upper}")
 
 
-def explain_condition(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_condition(guard: Guard, value: Any, others: Values) -> str | None:
     """How the relation does not hold, with the numbers in it; None where it does."""
     condition: SizeCondition = guard.expected
-    values = {symbol: read_source(source, frame) for symbol, source in condition.sources}
+    values = {symbol: number for (symbol, _), number in zip(condition.sources, others)}
     if any(evaluate(divisor, values) == 0 for divisor in _divisors(condition.expr)):
         return f"{condition} does not hold: it divides by a size of zero"
     actual = evaluate(condition.expr, values)

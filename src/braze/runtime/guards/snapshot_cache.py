@@ -14,10 +14,9 @@ from typing import Any, final
 
 from braze.compat.torch.thread_state import without_collection
 from braze.ir.captured.compile_request import FrameValues
-from braze.ir.captured.guard import Guard
+from braze.ir.captured.guard_tree import GuardTree, order_guards
 from braze.ir.captured.source import Source
-from braze.runtime.guards.codegen import READ_FAILURES, read_source
-from braze.runtime.guards.kinds import explain_guard
+from braze.runtime.guards.evaluate import GuardFailure, walk
 from braze.runtime.guards.native_extension import LOADER, NativeGuards, NativeLoader
 from braze.runtime.guards.snapshot import Check, CompileCheck, Taken, take_snapshot
 from braze.runtime.guards.snapshot_accessors import Place
@@ -46,6 +45,7 @@ _QUESTIONS_PER_GUARD = 8
 class SnapshotMemory:
     """Snapshots of one entry's guards, and when to make another.
 
+    tree: the guards and the graph's inputs.
     checks: what to ask first, in any order: each gives the graph's inputs or None for "unknown".
     """
 
@@ -67,17 +67,19 @@ class SnapshotMemory:
         "_vain",
         "_waits_until",
         "checks",
+        "tree",
     )
 
     def __init__(
         self,
-        guards: Sequence[Guard],
+        tree: GuardTree,
         inputs: Sequence[Source],
         compile_check: CompileCheck,
         loader: NativeLoader = LOADER,
     ) -> None:
         self.checks: tuple[Check, ...] = ()
-        self._guards = guards
+        self.tree = tree
+        self._guards = guards = order_guards(tree.guards())
         self._inputs = inputs
         self._compile_check = compile_check
         self._loader = loader
@@ -100,27 +102,22 @@ class SnapshotMemory:
 
     def check_all(self, frame: FrameValues) -> list[Any] | None:
         """Whether all guards hold, snapshots aside; a frame that passes may be remembered."""
+        inputs: list[Any] | None
         if self._questions > _QUESTIONS_PER_GUARD * len(self._guards):
-            inputs: list[Any] | None = self.generated(frame)
+            inputs = self.generated(frame)
         else:
-            inputs = self.ask_each(frame)
+            found = walk(self.tree, frame)
+            if isinstance(found, GuardFailure):
+                self._questions += max(found.node, 1)
+                return None
+            self._questions += len(self._guards)
+            inputs = found
         if inputs is not None:
             self._passed += 1
             # The first pass is the compiler's own.
             if self._passed > 1 and self._may_make():
                 self.remember(frame)
         return inputs
-
-    def ask_each(self, frame: FrameValues) -> list[Any] | None:
-        """What `generated` answers, guard by guard."""
-        for guard in self._guards:
-            self._questions += 1
-            if explain_guard(guard, frame) is not None:
-                return None
-        try:
-            return [read_source(source, frame) for source in self._inputs]
-        except READ_FAILURES:
-            return None
 
     def _may_make(self) -> bool:
         allowed = self._limit + self._passed // _CALLS_PER_SNAPSHOT

@@ -8,10 +8,10 @@ import torch
 
 from braze.compat.torch.autograd_engine import view_kind
 from braze.compat.torch.tensor_abi import dispatch_keys, key_names
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, TensorFacts
-from braze.runtime.guards.codegen import SourceWriter, read_source
+from braze.runtime.guards.codegen import SourceWriter
 from braze.runtime.guards.leaf_hooks import WATCH, none_watched
+from braze.runtime.guards.messages import Values
 
 
 def write_tensor(writer: SourceWriter, guard: Guard) -> str:
@@ -77,7 +77,7 @@ def _write_device(writer: SourceWriter, value: str, device: torch.device) -> str
     return f"{value}.device == {writer.constant(device)}"
 
 
-def explain_tensor(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_tensor(guard: Guard, value: Any, others: Values) -> str | None:
     """Which fact about the tensor differs first."""
     difference = _tensor_difference(guard.expected, value)
     return None if difference is None else f"tensor '{guard.source}' {difference}"
@@ -106,7 +106,7 @@ def _tensor_difference(facts: TensorFacts, value: Any) -> str | None:
     return None
 
 
-def explain_offset(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_offset(guard: Guard, value: Any, others: Values) -> str | None:
     """Where in its storage the tensor begins now."""
     actual = value.storage_offset()
     if actual == guard.expected:
@@ -121,7 +121,7 @@ def write_view(writer: SourceWriter, guard: Guard) -> str:
     return f"view_kind({writer.read(guard.source)}) == {guard.expected!r}"
 
 
-def explain_view(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_view(guard: Guard, value: Any, others: Values) -> str | None:
     """What autograd takes the tensor for now."""
     actual = view_kind(value)
     if actual == guard.expected:
@@ -152,13 +152,14 @@ def storage_groups_hold(groups: tuple[tuple[torch.Tensor, ...], ...]) -> bool:
     return all(len(key) == 1 for key in keys) and len(set().union(*keys)) == len(groups)
 
 
-def explain_overlap(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_overlap(guard: Guard, value: Any, others: Values) -> str | None:
     """Which tensors share memory now, or do not any longer."""
     owner: dict[int, tuple[int, Any]] = {}
+    tensors = iter(others)
     for number, group in enumerate(guard.expected):
         keys: dict[int, Any] = {}
         for source in group:
-            key = storage_key(read_source(source, frame))
+            key = storage_key(next(tensors))
             keys.setdefault(key, source)
             other = owner.setdefault(key, (number, source))
             if other[0] != number:
@@ -175,10 +176,9 @@ def write_none_watched(writer: SourceWriter, guard: Guard) -> str:
     return f"none_watched(({''.join(f'{writer.read(source)}, ' for source in guard.expected)}))"
 
 
-def explain_none_watched(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_none_watched(guard: Guard, value: Any, others: Values) -> str | None:
     """Whose gradient is watched now."""
-    leaves = [read_source(source, frame) for source in guard.expected]
-    number = WATCH.first_watched(leaves)
+    number = WATCH.first_watched(others)
     if number < 0:
         return None
     return f"somebody watches the gradient of '{guard.expected[number]}' now: hooks, or a history"

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import SIZED, Guard, base_length
 from braze.runtime.guards.codegen import SourceWriter, find_attribute, keys_in_order
-from braze.runtime.guards.messages import mismatch, short_text
+from braze.runtime.guards.messages import Values, mismatch, short_text
 
 _SHARED_BY_VALUE = (int, str, bytes)
 _SHARED_BY_VALUE_SET = frozenset(_SHARED_BY_VALUE)
@@ -88,7 +87,7 @@ def write_equals(writer: SourceWriter, guard: Guard) -> str:
     return f"same_constant({value}, {writer.constant(expected)})"
 
 
-def explain_equals(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_equals(guard: Guard, value: Any, others: Values) -> str | None:
     """Which type or value it has now; None where it has the expected one."""
     if same_constant(value, guard.expected):
         return None
@@ -111,7 +110,7 @@ def _has_builtin_length(cls: type) -> bool:
     return any(issubclass(cls, base) and cls.__len__ is base.__len__ for base in SIZED)
 
 
-def explain_length(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_length(guard: Guard, value: Any, others: Values) -> str | None:
     """How many items there are now."""
     actual = base_length(value)
     return None if actual == guard.expected else mismatch(guard, "length", guard.expected, actual)
@@ -132,7 +131,7 @@ def write_keys(writer: SourceWriter, guard: Guard) -> str:
     return f"same_constant({keys}, {expected})"
 
 
-def explain_keys(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_keys(guard: Guard, value: Any, others: Values) -> str | None:
     """Which keys there are now."""
     actual, expected = keys_of(value), tuple(guard.expected)
     if same_constant(actual, expected):
@@ -150,7 +149,7 @@ def write_contains(writer: SourceWriter, guard: Guard) -> str:
     return call if present else f"not {call}"
 
 
-def explain_contains(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_contains(guard: Guard, value: Any, others: Values) -> str | None:
     """That the key came or went."""
     key, present = guard.expected
     if has_key(value, key) is present:
@@ -163,7 +162,7 @@ def write_lacks(writer: SourceWriter, guard: Guard) -> str:
     return f"{writer.constant(frozenset(guard.expected))}.isdisjoint({writer.read(guard.source)})"
 
 
-def explain_lacks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_lacks(guard: Guard, value: Any, others: Values) -> str | None:
     """Which of the keys came."""
     found = sorted(map(short_text, frozenset(guard.expected).intersection(value)))
     return f"'{guard.source}' now has the key {found[0]}" if found else None
@@ -177,7 +176,7 @@ def write_has_attribute(writer: SourceWriter, guard: Guard) -> str:
     return call if present else f"not {call}"
 
 
-def explain_has_attribute(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+def explain_has_attribute(guard: Guard, value: Any, others: Values) -> str | None:
     """That the attribute came or went."""
     name, present = guard.expected
     if has_attribute(value, name) is present:
