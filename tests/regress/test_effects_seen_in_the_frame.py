@@ -4,6 +4,7 @@ takes its own items, of gradients added up by a user's backend, of hooks on save
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import deque
 from typing import Any
 
@@ -128,3 +129,33 @@ def test_backward_in_the_frame_serves_hooks_on_saved_tensors(backend: str, early
         assert torch.equal(compiled(x), program(x))
         assert torch.equal(compiled(x), x * 4)
     assert torch.equal(compiled(x), x * 2)
+
+
+@pytest.mark.parametrize("warns", [False, True])
+@pytest.mark.parametrize("sets", [(False, False), (True, False), (True, True)])
+def test_compiling_restores_both_deterministic_flags(sets: tuple[bool, bool], warns: bool) -> None:
+    def flags() -> tuple[bool, bool]:
+        return (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+
+    def program(x: torch.Tensor) -> Any:
+        torch.use_deterministic_algorithms(sets[0], warn_only=sets[1])
+        return flags(), x + 1
+
+    compiled = braze.compile(program, backend="eager", fullgraph=True)
+    try:
+        for _ in range(2):
+            torch.use_deterministic_algorithms(True, warn_only=warns)
+            assert compiled(torch.ones(2))[0] == sets
+            assert flags() == sets
+    finally:
+        torch.use_deterministic_algorithms(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.use_deterministic_algorithms(True, warn_only=warns)
+        try:
+            assert braze.explain(program)(torch.ones(2)).graph_count == 1
+        finally:
+            torch.use_deterministic_algorithms(False)

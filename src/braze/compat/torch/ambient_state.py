@@ -211,7 +211,11 @@ def set_ambient_state(state: AmbientState, deeper: int = 0) -> None:
         torch.set_anomaly_enabled(enabled, checks_nan or not enabled)
     if torch.get_default_dtype() is not state.default_dtype:
         torch.set_default_dtype(state.default_dtype)
-    if torch.are_deterministic_algorithms_enabled() is not state.deterministic:
+    found = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    if found != (state.deterministic, state.deterministic_warn_only):
         torch.use_deterministic_algorithms(
             state.deterministic, warn_only=state.deterministic_warn_only
         )
