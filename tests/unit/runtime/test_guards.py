@@ -343,6 +343,14 @@ def test_kinds(row: Any) -> None:
             assert str(source) in text
 
 
+def test_a_module_without_its_hooks_fails() -> None:
+    broken = torch.nn.Linear(1, 1)
+    guard = Guard(X, K.NO_HOOKS, None)
+    assert outcome(guard, x=broken) == ""
+    del broken.__dict__["_forward_hooks"]
+    assert outcome(guard, x=broken) == "'L['x']' no longer has _forward_hooks"
+
+
 def test_cached_results_are_looked_up() -> None:
     state = [1]
 

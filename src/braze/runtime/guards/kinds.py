@@ -146,7 +146,11 @@ def _explain_uncached(guard: Guard, value: Any, others: Values) -> str | None:
 def _explain_no_hooks(guard: Guard, value: Any, others: Values) -> str | None:
     if guard.source is None:
         return "a hook for all modules was registered" if has_global_hooks() else None
-    hooks = instance_hooks(dict_of(value))
+    space = dict_of(value)
+    gone = [name for name in INSTANCE_HOOKS if name not in space]
+    if gone:  # the module cannot be called
+        return f"'{guard.source}' no longer has {gone[0]}"
+    hooks = instance_hooks(space)
     return f"'{guard.source}' now has hooks in {hooks[0]}" if hooks else None
 
 
