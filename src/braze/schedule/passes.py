@@ -235,7 +235,8 @@ STATEMENT_PASSES: tuple[StatementPass, ...] = (
 
 
 def _fuse_attention(final: Rewritten, state: Arrangement) -> Rewritten:
-    joined, settled = fuse_attention_kernels(state.program, final.steps, final.settled)
+    through = state.target.computes_again
+    joined, settled = fuse_attention_kernels(state.program, final.steps, final.settled, through)
     return replace(final, steps=tuple(joined), settled=settled)
 
 

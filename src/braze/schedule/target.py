@@ -157,7 +157,7 @@ def gpu_target(device: DeviceModel) -> Target:
         carries_sums=False,
         computes_later=False,
         writes_over=True,
-        joins_attention=False,
+        joins_attention=True,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
         records=True,

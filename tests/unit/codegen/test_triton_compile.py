@@ -16,11 +16,14 @@ from braze.codegen.triton.operators import TYPES
 from braze.ir.kernels.loops import SCALAR_OPS, LoopProgram
 from braze.ir.kernels.scalars import apply, cast, literal
 from braze.ir.kernels.schedule import Kernel
+from braze.schedule import CUDA
 from tests.unit.codegen import programs
+from tests.unit.codegen.attention_programs import MASKS, SCORES, attention
 from tests.unit.codegen.test_triton import FLOAT_OPS, all_of, gathered, supports
 from tests.unit.codegen.test_triton_indices import turned
 from tests.unit.codegen.test_triton_products import linear, planned
 from tests.unit.codegen.triton_running import HAS_TRITON, OPTIONS, generated
+from tests.unit.codegen.triton_running import planned as planned_as_it_comes
 
 pytestmark = [
     pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
@@ -182,6 +185,20 @@ def _prologue(name: str) -> Any:
     return generate(plan, OPTIONS)
 
 
+ATTENTION = {f"attention, {mask}, {score}": (mask, score) for mask, score in (
+    ("causal", "plain"), ("documents", "alibi"), ("around", "soft cap"), ("padded", "plain"),
+)}  # fmt: skip
+
+
+def _attention(mask: str, score: str) -> Any:
+    """Of 16,384 queries and keys of 64 numbers each."""
+    given = [torch.empty(1, 4, 16384, 64, dtype=_HALF) for _ in range(3)]
+    read = [torch.arange(16384), torch.rand(8), torch.rand(8, 1 << 15), torch.tensor([9])]
+    attend = attention(SCORES[score], MASKS[mask])
+    _, plan, _ = planned_as_it_comes(attend, [*given, *read], CUDA)
+    return generate(plan, OPTIONS)
+
+
 def _product(dtype: torch.dtype) -> Any:
     shapes = [(8, 512, 768), (3072, 768), (3072,)]
     _, plan = planned(linear, [torch.empty(shape, dtype=dtype) for shape in shapes])
@@ -196,6 +213,7 @@ def compiled() -> dict[str, list[dict[str, Any]]]:
     made |= {name: _product(dtype) for name, (dtype, _) in PRODUCTS.items()}
     made |= {name: _prologue(name) for name in PROLOGUES}
     made |= {name: _convolution(name) for name in CONVOLUTIONS}
+    made |= {name: _attention(*kinds) for name, kinds in ATTENTION.items()}
     for name, sources in made.items():
         for function in {launch.function for step in sources.launches for launch in step}:
             fields = function.facts()
@@ -209,6 +227,14 @@ def compiled() -> dict[str, list[dict[str, Any]]]:
     for owner, result in zip(owners, json.loads(done.stdout), strict=True):
         found.setdefault(owner, []).append(result)
     return found
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_uses_matrix_units(name: str, compiled: dict[str, list[dict[str, Any]]]) -> None:
+    """Both products, of tiles that are on their way from memory while others are computed."""
+    (found,) = [row for row in compiled[name] if any("wgmma" in x for x in row["arithmetic"])]
+    assert found["copies"] and max(found["copies"]) == 16
+    assert found["shared"] <= 160 << 10
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -22,9 +22,8 @@ from braze.codegen.cpp.index import index_text, operand_text
 from braze.codegen.cpp.operators import TYPES, cast_text
 from braze.codegen.cpp.scope import CppScope, CppTerm
 from braze.codegen.cpp.text import indented
-from braze.ir.kernels.loops import Apply, BufferView, Guarded, Literal, Scalar
-from braze.ir.kernels.scalars import walk
-from braze.ir.kernels.schedule import HEAVY_OPERATORS, AttentionProducts, Kernel, Store, offset
+from braze.codegen.hidden_scores import visible_where
+from braze.ir.kernels.schedule import AttentionProducts, Kernel, Matrix, Store, offset
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 QUERIES, KEYS = 64, 64  # of a tile
@@ -49,7 +48,7 @@ class _AttentionWriter:
     sizes: Mapping[Symbol, str]
 
     def range_function(self) -> str:
-        width, out = self._widths()
+        width, out = self.attention.query.width, self.attention.values.width
         columns = -(-out // _LANES) * _LANES
         score, faults = self._scores()
         lines = [
@@ -175,18 +174,18 @@ class _AttentionWriter:
         ]
         return lines
 
-    def _rows_of(self, view: BufferView, name: str, width: int, columns: int) -> list[str]:
+    def _rows_of(self, matrix: Matrix, name: str, width: int, columns: int) -> list[str]:
         """A pointer to the tile's rows of a matrix, and the distance of rows: where they are, or a
         copy where they lie otherwise, are of another dtype, or short of a number of lanes."""
-        (n, _), stride = self.attention.keys_loop, self._strides(view)
-        is_plain = view.dtype == torch.float32 and constant_value(stride[-1]) == 1
+        n, _ = self.attention.keys_loop
+        is_plain = matrix.buffer.dtype == torch.float32 and constant_value(matrix.right) == 1
         if is_plain and width == columns:
-            pointer = f"p{self.kernel.memory.index(view.buffer)}"
-            start = self._place(view, as_expr(n), as_expr(0))
+            pointer = f"p{self.kernel.memory.index(matrix.buffer)}"
+            start = matrix.place(as_expr(n), as_expr(0))
             at = index_text(start, self.sizes).replace(n.name, "begin")
-            row = index_text(as_expr(stride[-2]), self.sizes)
+            row = index_text(as_expr(matrix.down), self.sizes)
             return [f"const float* {name} = {pointer} + {at};", f"const i64 {name}_row = {row};"]
-        element, cell = self._element(view, as_expr(n)), f"kept[({n} - begin) * {columns} + d]"
+        element, cell = self._element(matrix, as_expr(n)), f"kept[({n} - begin) * {columns} + d]"
         return [
             f"for (i64 {n} = begin; {n} < end; ++{n}) {{",
             f"    for (i64 d = 0; d < {width}; ++d) {cell} = {element};",
@@ -251,36 +250,7 @@ class _AttentionWriter:
     def _out_symbol(self) -> str:
         return self.kernel.phases[0].loops[-1][0].name
 
-    def _widths(self) -> tuple[int, int]:
-        width = constant_value(self.attention.query.shape[-1])
-        out = constant_value(self.attention.values.shape[-1])
-        assert width is not None and out is not None
-        return width, out
-
-    def _strides(self, view: BufferView) -> tuple[Expr, ...]:
-        """Of rows and of what is in one: keys are seen transposed."""
-        stride = tuple(map(as_expr, view.stride))
-        return stride[:-2] + (stride[:-3:-1] if view is self.attention.keys else stride[-2:])
-
-    def _place(self, view: BufferView, row: Expr, dim: Expr) -> Expr:
-        *batch, across, along = self._strides(view)
-        place = as_expr(view.offset) + row * across + dim * along
-        return place + self.attention.batch * batch[0] if batch else place
-
-    def _element(self, view: BufferView, row: Expr) -> str:
-        pointer = f"p{self.kernel.memory.index(view.buffer)}"
-        place = index_text(self._place(view, row, as_expr(Symbol("d", 0, None))), self.sizes)
-        return cast_text(f"{pointer}[{place}]", view.dtype, torch.float32)
-
-
-def visible_where(score: Scalar) -> Scalar | None:
-    """The condition outside which a score is -inf; None: there is no such, or it costs much."""
-    if isinstance(score, Apply) and score.op == "where":
-        condition, _, other = score.operands
-    elif isinstance(score, Guarded):
-        condition, other = score.condition, score.other
-    else:
-        return None
-    is_hidden = isinstance(other, Literal) and other.value == -float("inf")
-    heavy = any(isinstance(node, Apply) and node.op in HEAVY_OPERATORS for node in walk(condition))
-    return condition if is_hidden and not heavy else None
+    def _element(self, matrix: Matrix, row: Expr) -> str:
+        pointer = f"p{self.kernel.memory.index(matrix.buffer)}"
+        place = index_text(matrix.place(row, as_expr(Symbol("d", 0, None))), self.sizes)
+        return cast_text(f"{pointer}[{place}]", matrix.buffer.dtype, torch.float32)

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+from braze.codegen.triton.attention import attention_tilings
 from braze.codegen.triton.product import product_tilings
 from braze.codegen.triton.prologue import may_pay
 from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
@@ -26,6 +27,8 @@ _MOST_STAGES = 4
 def candidate_tilings(kernel: Kernel, device: DeviceModel) -> list[Tiling]:
     """The cost model's tiling, then others; each once. None where a matrix would be computed by
     too many programs again."""
+    if kernel.attention is not None:
+        return attention_tilings(kernel, is_wide(kernel), device)
     if kernel.product is not None:
         found = product_tilings(kernel, is_wide(kernel), device)
         return [tiling for tiling in found if may_pay(kernel, tiling, device)]
@@ -40,6 +43,8 @@ def candidate_tilings(kernel: Kernel, device: DeviceModel) -> list[Tiling]:
 
 def first_tiling(kernel: Kernel, device: DeviceModel) -> Tiling:
     """The cost model's tiling."""
+    if kernel.attention is not None:
+        return attention_tilings(kernel, is_wide(kernel), device)[0]
     if kernel.product is not None:
         return product_tilings(kernel, is_wide(kernel), device)[0]
     return plan_tiling(kernel, device)

@@ -38,6 +38,12 @@ def forms_of_computed(computed: ComputedMatrix, numerics: str) -> Mapping[str, s
     return _forms({computed.value.dtype}, read, [(None, computed.value)], numerics)
 
 
+def forms_of_attention(score: Scalar, stored: torch.dtype, numerics: str) -> Mapping[str, str]:
+    """The same, for a function of scores whose softmax weighs what is stored."""
+    read = {load.buffer.dtype for load in loads(score)}
+    return _forms({stored}, read, [(None, score)], numerics)
+
+
 def _forms(
     stored: Collection[torch.dtype],
     read: Collection[torch.dtype],

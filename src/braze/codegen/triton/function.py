@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from braze.codegen.triton.attention import attention_lines
 from braze.codegen.triton.fold import TritonFold
 from braze.codegen.triton.forms import forms_of_kernel
 from braze.codegen.triton.index import index_text, operand_text
@@ -75,6 +76,8 @@ class _FunctionWriter:
     meetings: Meetings | None = None
 
     def text(self) -> list[str]:
+        if self.kernel.attention is not None:
+            return attention_lines(self.kernel, self.scope, self.numerics)
         if self.kernel.product is not None:
             return self._product(self.kernel.product)
         if self.kernel.columns:

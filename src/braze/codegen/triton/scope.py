@@ -62,7 +62,8 @@ class TritonScope:
     totals: names of sums of exponentials of nothing above zero, one of them of zero: from 1 to the
     length of a row, or no number. multiplies: such exponentials are divided by them as products.
     prefix: of the names of values; another where a function has several scopes. keeps_fixed: what
-    does not change in a loop is added up before it in an offset.
+    does not change in a loop is added up before it in an offset. narrow_indices: what becomes a
+    float is no 64 bits wide before.
     """
 
     tiling: Tiling
@@ -79,6 +80,7 @@ class TritonScope:
     multiplies: bool = False
     prefix: str = "v"
     keeps_fixed: bool = False
+    narrow_indices: bool = False
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
@@ -417,6 +419,10 @@ def _as_index(scalar: Scalar) -> Expr | None:
 
 
 def _cast(scope: TritonScope, scalar: Cast, guard: TritonTerm | None) -> TritonTerm:
+    if isinstance(scalar.operand, Index) and scalar.dtype == torch.float32 and scope.narrow_indices:
+        term = scope.index(scalar.operand.expr)
+        if symbols(scalar.operand.expr):
+            return scope.assign(f"({term.text}).to(tl.float32)", term.along)
     operand = scope.emit(scalar.operand, guard)
     text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
     return operand if text == operand.text else scope.assign(text, operand.along)

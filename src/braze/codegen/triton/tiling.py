@@ -105,7 +105,7 @@ def is_flat(kernel: Kernel) -> bool:
 
 def is_wide(kernel: Kernel) -> bool:
     """Whether an index or an offset may not fit 32 bits."""
-    spaces = [_count(size for _, size in (*kernel.rows, *kernel.phases[0].loops))]
+    spaces = [_count(size for _, size in {*kernel.rows, *kernel.phases[0].loops})]
     spaces += [_extent(buffer) for buffer in kernel.memory]
     spaces += [_count(size for _, size in computed.loops) for computed in _computed(kernel)]
     spaces += [_largest(expr) for expr in _index_values(kernel)]
@@ -195,6 +195,8 @@ def _computed(kernel: Kernel) -> list[ComputedMatrix]:
 
 
 def _index_values(kernel: Kernel) -> Iterable[Expr]:
+    if kernel.attention is not None:
+        yield from _indices(kernel.attention.score)
     for computed in _computed(kernel):
         yield from _indices(computed.value)
     for phase in kernel.phases:

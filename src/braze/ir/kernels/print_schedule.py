@@ -17,6 +17,7 @@ from braze.ir.kernels.schedule import (
     ExternStep,
     Kernel,
     Loop,
+    Matrix,
     Phase,
     Product,
     Schedule,
@@ -106,14 +107,20 @@ def _computed(product: Product) -> list[str]:
 
 def _attention(attention: AttentionProducts) -> list[str]:
     """What its products and its softmax are of."""
-    views = map(print_view, (attention.query, attention.keys, attention.values))
-    query, keys, values = views
+    matrices = (attention.query, attention.keys, attention.values)
+    query, keys, values = map(_matrix, matrices)
     empty = ", zero where all is -inf" if attention.empty_is_zero else ""
     return [
-        f"  {attention.scores} = {query} @ {keys} at batch {attention.batch}",
+        f"  {attention.scores} = {query} @ {keys} transposed",
         f"  softmax over {_loop(attention.keys_loop)} of {print_scalar(attention.score)}{empty}",
         f"  @ {values}",
     ]
+
+
+def _matrix(matrix: Matrix) -> str:
+    """Where its elements are: `b0{64 * i0}[:, 64][512, 1]`."""
+    strides = f"[{matrix.down}, {matrix.right}]"
+    return f"{matrix.buffer}{{{matrix.start}}}[:, {matrix.width}]{strides}"
 
 
 def _rows(kernel: Kernel) -> str:

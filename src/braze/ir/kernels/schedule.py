@@ -29,7 +29,7 @@ from braze.ir.kernels.padding import NO_PADDING, Padding
 from braze.ir.origin import UNKNOWN, Origin, origins_in
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
-from braze.shapes.expr import Expr, Symbol, constant_value, dot
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, dot
 
 Loop: TypeAlias = tuple[Symbol, Size]
 
@@ -132,23 +132,41 @@ class Product:
 
 
 @final
+@frozen
+class Matrix:
+    """A matrix in memory, one for each batch: element (row, column) lies at start + row * down +
+    column * right of the buffer.
+
+    start: over the kernel's rows but for the last. width: how many columns it has.
+    """
+
+    buffer: Buffer
+    start: Expr
+    down: Size
+    right: Size
+    width: int
+
+    def place(self, row: Expr, column: Expr) -> Expr:
+        """Where an element is, in elements from the buffer's first one."""
+        return self.start + row * as_expr(self.down) + column * as_expr(self.right)
+
+
+@final
 @frozen(eq=False)
 class AttentionProducts:
     """softmax(scores) @ values, where neither scores nor what is made of them is ever in memory.
 
-    scores: query @ keys, in float32, which `score` loads at (batch, query, key).
-    query, keys, values: [batch, length, width], [batch, width, count] and [batch, count, width of
-        values], or of two dimensions; `batch`: the first coordinate, over the kernel's rows but for
-        the last, which is the query's.
-    keys_loop: the keys' symbol and count. score: what the softmax is of, over all these.
+    scores: query @ keys transposed, in float32, which `score` loads at (batch, query, key).
+    query, keys, values: [length, width], [count, width] and [count, width of values] of a batch.
+    keys_loop: the keys' symbol and count. score: what the softmax is of, over the key and the
+        kernel's rows, the last of which is the query's.
     empty_is_zero: a row whose scores are all -inf gives zeros; else no numbers.
     """
 
     scores: Buffer
-    query: BufferView
-    keys: BufferView
-    values: BufferView
-    batch: Expr
+    query: Matrix
+    keys: Matrix
+    values: Matrix
     keys_loop: Loop
     score: Scalar
     empty_is_zero: bool

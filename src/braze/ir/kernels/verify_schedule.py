@@ -214,11 +214,12 @@ class _KernelChecker:
         self._inside.add(product.target)
 
     def _check_attention(self, attention: AttentionProducts, rows: set[Symbol]) -> None:
-        for view in (attention.query, attention.keys, attention.values):
-            self._load(view.buffer)
+        self._scope = rows - {self._kernel.rows[-1][0]}
+        for matrix in (attention.query, attention.keys, attention.values):
+            self._load(matrix.buffer)
+            self._check_symbols((matrix.start,))
         self._inside.add(attention.scores)
         self._scope = rows | {attention.keys_loop[0]}
-        self._check_symbols((attention.batch,))
         self._check_scalar(attention.score)
         self._inside |= {store.target for phase in self._kernel.phases for store in phase.body}
 

@@ -42,11 +42,13 @@ from braze.ir.kernels.schedule import (
     ExternStep,
     Kernel,
     Loop,
+    Matrix,
     Phase,
     Step,
     Store,
     offset,
 )
+from braze.schedule.matmul.matrices import matrix_of, read_through
 from braze.schedule.memory.allocate import memory_of, written
 from braze.shapes.expr import (
     Expr,
@@ -68,26 +70,52 @@ _WIDEST = 256  # of queries and values: what a tile keeps is on the stack
 
 
 def fuse_attention_kernels(
-    program: LoopProgram, steps: Sequence[Step], settled: int
+    program: LoopProgram, steps: Sequence[Step], settled: int, through: bool = False
 ) -> tuple[list[Step], int]:
-    """The steps, and `settled` as it is then."""
+    """The steps, and `settled` as it is then. through: what only converts or repeats queries, keys
+    or values is not made."""
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
     found: list[Step | None] = list(steps)
     for number, step in enumerate(steps[: settled if settled >= 0 else len(steps)]):
         if isinstance(step, Kernel) and len(step.phases) == 3:
             places = _around(steps, number, kept)
-            made = _AROUND if places is None else _attention(steps, places, step)
+            made = _AROUND if places is None else _attention(steps, places, step, through)
             if places is None or isinstance(made, str):
                 _LOG.info("attention at %s: not one kernel: %s", step.name, made)
             else:
                 found[places[0]] = found[number] = None
                 found[places[1]] = made
                 _LOG.info("attention at %s: one kernel, no scores in memory", step.name)
+    if through:
+        _drop_unread(found, kept | {*program.inputs}, steps)
     gone = sum(step is None for step in found[: max(settled, 0)])
     return [step for step in found if step is not None], settled - gone
 
 
 # --- private -------------------------------------------------------------------------------------
+
+
+def _drop_unread(found: list[Step | None], kept: set[Buffer], before: Sequence[Step]) -> None:
+    """Leave out kernels whose results were read, and now are by nobody."""
+    while True:
+        read = {b for s in found if s is not None for b in {*memory_of(s)} - {*_only_written(s)}}
+        was_read = {b for s in before for b in {*memory_of(s)} - {*_only_written(s)}}
+        gone = [
+            number
+            for number, step in enumerate(found)
+            if isinstance(step, Kernel)
+            and not step.attention
+            and all(b in was_read and b not in read | kept for b in written(step))
+        ]
+        if not gone:
+            return
+        for number in gone:
+            found[number] = None
+
+
+def _only_written(step: Step) -> set[Buffer]:
+    """What a kernel writes and does not read before."""
+    return {*written(step)} if isinstance(step, Kernel) else set()
 
 
 @final
@@ -122,11 +150,17 @@ def _around(steps: Sequence[Step], number: int, kept: set[Buffer]) -> tuple[int,
     others = [
         p for p, s in enumerate(steps) if scores in memory_of(s) and p not in (before, number)
     ]
-    read = {*memory_of(steps[before]), *kernel.memory}
-    between = {b for s in steps[before + 1 : behind] if s is not kernel for b in written(s)}
-    is_closed = not others and scores not in kept and not between & (read - {scores})
+    # All of it is computed where the second product is: what its parts read is to be the same then.
+    is_same = not _written_between(steps, before, behind) & ({*memory_of(steps[before])} - {scores})
+    is_same &= not _written_between(steps, number, behind) & {*kernel.memory}
+    is_closed = not others and scores not in kept and is_same
     # What others compute between does not need it: it is late, and they may be read by it.
     return (before, behind) if is_closed and _is_product(steps[behind]) else None
+
+
+def _written_between(steps: Sequence[Step], first: int, last: int) -> set[Buffer]:
+    """What the steps behind the first and before the last write."""
+    return {b for s in steps[first + 1 : last] for b in written(s)}
 
 
 def _is_product(step: Step) -> bool:
@@ -137,45 +171,77 @@ def _is_product(step: Step) -> bool:
     return is_plain and all(type(view) is BufferView for view in call.args)
 
 
-def _attention(steps: Sequence[Step], places: tuple[int, int], kernel: Kernel) -> Kernel | str:
+def _attention(
+    steps: Sequence[Step], places: tuple[int, int], kernel: Kernel, through: bool
+) -> Kernel | str:
     before, behind = (steps[place] for place in places)
     assert isinstance(before, ExternStep) and isinstance(behind, ExternStep)
     softmax = _softmax(kernel)
     if isinstance(softmax, str):
         return softmax
     (scores,), (target,) = written(before), written(behind)
-    query, keys = before.call.args
-    weights, values = behind.call.args
-    views = (query, keys, values)
-    if any(view.dtype not in _DTYPES or view.dtype != view.buffer.dtype for view in views):
-        return "its products are of another dtype"
-    widths = [constant_value(view.shape[-1]) for view in (query, values)]
-    if any(width is None or not 0 < width <= _WIDEST for width in widths):
-        return "it is wide"
-    queries = constant_value(scores.shape[-2])
-    if queries is not None and queries < _FEWEST:
-        return f"its queries are {queries}"
     softmax = _with_queries_last(softmax, scores)
     place = _place_of(scores, softmax)
     if isinstance(place, str):
         return place
+    matrices = _matrices(steps, before, behind, softmax, place, through)
+    if isinstance(matrices, str):
+        return matrices
     (m, length), (n, count) = softmax.rows[-1], softmax.keys
+    weights = behind.call.args[0]
     expected = (place * as_expr(length) + m) * as_expr(count) + n
     there = offset(softmax.store.target, softmax.store.coordinates)
     if weights.buffer is not softmax.store.target or constant_value(there - expected) != 0:
         return "its probabilities lie in another order"
     if not (_is_dense(weights) and constant_value(weights.offset) == 0):
         return "its probabilities lie in another order"
-    e = Symbol("e0", 0, (widths[1] or 1) - 1)
+    width = matrices[2].width
+    e = Symbol("e0", 0, width - 1)
     at = (place, as_expr(m), as_expr(e))[-len(target.shape) :]
     attention = AttentionProducts(
-        scores, query, keys, values, place, softmax.keys, softmax.score, softmax.empty_is_zero
+        scores, *matrices, softmax.keys, softmax.score, softmax.empty_is_zero
     )
     store = Store(target, at, Load(target, at), behind.call.origin)
-    read = [view.buffer for view in views] + [load.buffer for load in loads(softmax.score)]
+    read = [matrix.buffer for matrix in matrices] + [load.buffer for load in loads(softmax.score)]
     memory = tuple(dict.fromkeys([*(b for b in read if b is not scores), target]))
-    phase = Phase(((m, length), (e, widths[1] or 1)), (store,))
+    phase = Phase(((m, length), (e, width)), (store,))
     return Kernel(kernel.name, softmax.rows, (phase,), memory, attention=attention)
+
+
+def _matrices(
+    steps: Sequence[Step],
+    before: ExternStep,
+    behind: ExternStep,
+    softmax: _Softmax,
+    place: Expr,
+    through: bool,
+) -> tuple[Matrix, Matrix, Matrix] | str:
+    """Queries, keys and values, where they lie. through: copies of them need not be."""
+    (_, length), (_, count) = softmax.rows[-1], softmax.keys
+    first, second = before.call.args
+    found = [
+        matrix_of(first, place),
+        matrix_of(second, place, transposed=True),
+        matrix_of(behind.call.args[1], place),
+    ]
+    if through:
+        sizes = (length, count, count)
+        found = [m and read_through(m, size, steps) for m, size in zip(found, sizes, strict=True)]
+    query, keys, values = found
+    if query is None or keys is None or values is None:
+        return "its width is not known"
+    if any(m.buffer.dtype not in _DTYPES for m in (query, keys, values)):
+        return "its products are of another dtype"
+    if through and query.buffer.dtype != keys.buffer.dtype:
+        return "its products are of several dtypes"
+    if not 0 < max(query.width, values.width) <= _WIDEST or not values.width:
+        return "it is wide"
+    queries = constant_value(length)
+    return (
+        f"its queries are {queries}"
+        if queries is not None and queries < _FEWEST
+        else (query, keys, values)
+    )
 
 
 def _softmax(kernel: Kernel) -> _Softmax | str:

@@ -103,7 +103,7 @@ def _modified_scores(
     mask_mod = _over_scores(mask_mod, (), (None,) * len(mask_buffers))
     with IndexingByTensors():
         scores = (scores * scale).to(dtype)
-        hidden = torch.tensor(-math.inf, dtype=dtype, device=scores.device)
+        hidden = torch.full((), -math.inf, dtype=dtype, device=scores.device)
         return torch.where(
             mask_mod(*places, *mask_buffers),
             score_mod(scores, *places, *score_buffers),

@@ -1,0 +1,94 @@
+"""Kernels of attention: by Triton's interpreter, beside eager, with float64 as the judge."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from braze.ir.kernels.schedule import ExternStep, Kernel
+from braze.schedule import CUDA
+from tests.unit.codegen.attention_programs import (
+    MASKS,
+    SCORES,
+    SHAPES,
+    assert_judged,
+    attention,
+    exactly,
+    operands,
+)
+from tests.unit.codegen.triton_running import (
+    MARKS,
+    OPTIONS,
+    interpreting,
+    planned,
+    run_sources,
+)
+
+pytestmark = MARKS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreting() -> Iterator[None]:
+    with interpreting():
+        yield
+
+
+def _cases() -> list[Any]:
+    """Each function of the score under each mask, at shapes and dtypes by turns."""
+    turns = itertools.cycle(itertools.product(SHAPES, (torch.float32, torch.bfloat16)))
+    return [
+        pytest.param(score, mask, *next(turns), id=f"{score}-{mask}")
+        for score, mask in itertools.product(SCORES, MASKS)
+    ]
+
+
+@pytest.mark.parametrize(("score", "mask", "shape", "dtype"), _cases())
+def test_attention_is_one_kernel(score: str, mask: str, shape: str, dtype: torch.dtype) -> None:
+    from braze.codegen.triton import generate
+
+    attend, given = attention(SCORES[score], MASKS[mask]), operands(shape, dtype)
+    made, plan, inputs = planned(attend, given, CUDA)
+    kernels = [s for s in plan.steps if isinstance(s, Kernel) and s.attention is not None]
+    assert len(kernels) == 1, plan.steps
+    assert not [s for s in plan.steps if isinstance(s, ExternStep) and "bmm" in str(s.call.op)]
+    (found,) = run_sources(made, plan, generate(plan, OPTIONS), inputs)
+    exact = attend(*exactly(given))
+    assert_judged(found, attend(*given), exact)
+
+
+def test_hidden_keys_are_never_read() -> None:
+    """Where a mask hides whole tiles: no number there reaches a row, as one would by a product."""
+    from braze.codegen.triton import generate
+
+    attend, given = attention(None, MASKS["padded"]), operands("grouped", torch.float32)
+    given[6] = torch.tensor([40, 60, 30])  # of 200 keys, in tiles of 32
+    made, plan, inputs = planned(attend, given, CUDA)
+    expected = attend(*given)
+    given[2][:, :, 64:] = torch.nan
+    (found,) = run_sources(made, plan, generate(plan, OPTIONS), inputs)
+    torch.testing.assert_close(found, expected)
+
+
+def test_masks_in_memory_hide_no_tile() -> None:
+    """Nothing is known of it before it is read."""
+    from braze.codegen.triton import generate
+
+    given = operands("square", torch.float32)[:3]
+    mask = torch.rand(128, 128) < 0.5
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> Any:
+        scores = torch.where(mask, (q @ k.transpose(-2, -1)).tanh(), -torch.inf)
+        return torch.softmax(scores, -1) @ v
+
+    made, plan, inputs = planned(attend, [*given, mask], CUDA)
+    sources = generate(plan, OPTIONS)
+    texts = [launch.function.text for row in sources.launches for launch in row]
+    (text,) = [text for text in texts if "tl.dot" in text]
+    assert "begin, end = 0, tiles" in text and "may = " not in text
+    (found,) = run_sources(made, plan, sources, inputs)
+    exact = attend(*[x.double() for x in given], mask)
+    assert_judged(found, attend(*given, mask), exact)
