@@ -32,6 +32,7 @@ GRAPH_PASSES = (
     "remove_redundant_copies",
     "align_products",
     "merge_common_subexpressions",
+    "reroll_blocks",
 )
 
 

@@ -87,7 +87,7 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
-from braze.ir.kernels.loops import bytes_of
+from braze.ir.kernels.loops import LoopProgram, bytes_of
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.print_schedule import print_fusion, print_schedule
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, origins_of
@@ -99,7 +99,7 @@ from braze.report.break_notes import graph_break, note_of
 from braze.report.extern_hints import extern_hint
 from braze.report.guard_text import format_failures
 from braze.report.warned import Warned
-from braze.rewrite import choose_kernels, rewrite, rewrite_joint
+from braze.rewrite import choose_kernels, reroll_blocks, rerolls, rewrite, rewrite_joint
 from braze.runtime.autograd.compiled_autograd_function import Groups, Stages, TrainingGraph
 from braze.runtime.autograd.output_views import with_views_of_eager
 from braze.runtime.autograd.saved_tensor_hooks import with_hooks_checked
@@ -110,7 +110,7 @@ from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, leaves_
 from braze.runtime.guards.compile import compile_entry_check
 from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
-from braze.schedule import schedule
+from braze.schedule import schedule, schedule_blocks
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.trace import BreakNote, CompileRecorder, Journal, KernelNote, enabled
 from braze.tracing import Tracer
@@ -181,27 +181,53 @@ def _plan(
         files.graph("02_rewritten.py", "behind the graph passes", graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
-    with recorder.stage("lower"):
-        made = [lower(graphs.pop(), options, kind.supports, device if has_others else None, seen)]
-        if options.verify:
-            verify_loops(made[0])
-        recorder.emit("loops", lambda: print_loops(made[0]))
-        files.text("03_loops.txt", lambda: print_loops(made[0]))
-    with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
-        target = kind.target(device)
-        choose = kind.choose(options, target)
-        plan = schedule(made.pop(), options, target, choose, recorder.note_pass)
-        calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
-        recorder.note_extern_ops(str(call.op) for call in calls)
-        if fused := sum(call.op is convolution for call in calls):
-            recorder.count("fused convolutions", fused)
-        for call in calls if enabled("perf_hints") else ():
-            if hint := extern_hint(call):
-                recorder.emit("perf_hints", hint, origin=call.origin)
-        recorder.emit("schedule", lambda: print_schedule(plan))
-        files.text("04_schedule.txt", lambda: print_schedule(plan))
-        recorder.emit("fusion", lambda: print_fusion(plan))
+    target, main = kind.target(device), device if has_others else None
+    prepare = functools.partial(_lowered, options, recorder, files, kind, main)
+    choose, note = kind.choose(options, target), recorder.note_pass
+    plan = None
+    with recorder.stage("rewrite"):
+        rerolled = reroll_blocks(graphs[0], seen) if rerolls(options, target.records) else None
+    if rerolled is not None:
+        program = prepare([rerolled.short], rerolled.seen)
+        with recorder.stage("schedule"):
+            plan = schedule_blocks(program, rerolled, options, target, choose, note)
+        if plan is not None:
+            recorder.count("repeated_blocks", rerolled.dropped)
+    if plan is None:
+        made = [prepare(graphs, seen)]
+        with recorder.stage("schedule"):  # in which a large program goes: nobody may hold it
+            plan = schedule(made.pop(), options, target, choose, note)
+    calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
+    recorder.note_extern_ops(str(call.op) for call in calls)
+    if fused := sum(call.op is convolution for call in calls):
+        recorder.count("fused convolutions", fused)
+    for call in calls if enabled("perf_hints") else ():
+        if hint := extern_hint(call):
+            recorder.emit("perf_hints", hint, origin=call.origin)
+    recorder.emit("schedule", lambda: print_schedule(plan))
+    files.text("04_schedule.txt", lambda: print_schedule(plan))
+    recorder.emit("fusion", lambda: print_fusion(plan))
     return plan
+
+
+def _lowered(
+    options: Options,
+    recorder: CompileRecorder,
+    files: DebugFolder,
+    kind: Device,
+    main: torch.device | None,
+    graphs: list[Graph],
+    seen: int,
+) -> LoopProgram:
+    """The program of the one graph of a list, which goes. main: the kernels' device, where the
+    graph has others, too."""
+    with recorder.stage("lower"):
+        program = lower(graphs.pop(), options, kind.supports, main, seen)
+        if options.verify:
+            verify_loops(program)
+        recorder.emit("loops", lambda: print_loops(program))
+        files.text("03_loops.txt", lambda: print_loops(program))
+    return program
 
 
 def _kernel_note(kernel: Kernel) -> KernelNote:

@@ -1,7 +1,7 @@
 """Scheduling: which definitions share a kernel, in which loops, and where values are stored."""
 
 from braze.schedule.matmul.matmul_fusion import ChooseProduct
-from braze.schedule.passes import FUSION, Arrangement, lay_out, schedule
+from braze.schedule.passes import FUSION, Arrangement, lay_out, schedule, schedule_blocks
 from braze.schedule.reductions.cooperative_reduction import cuda_target
 from braze.schedule.target import CPU, CUDA, Target
 
@@ -15,4 +15,5 @@ __all__ = [
     "cuda_target",
     "lay_out",
     "schedule",
+    "schedule_blocks",
 ]

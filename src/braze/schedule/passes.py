@@ -2,9 +2,10 @@
 
 >>> schedule(program, options)       # doctest: +SKIP
 
-Two tables of passes stand around fusion: `STATEMENT_PASSES` rewrite the definitions that are to be
-fused, `STEP_PASSES` the kernels and calls that came of it. A pass is called as the file that it
-lives in; a device that has no use for it says so in its `Target`.
+Tables of passes stand around fusion: `STATEMENT_PASSES` rewrite the definitions that are to be
+fused, `STEP_PASSES` the kernels and calls that came of it, `MEMORY_PASSES` what memory these use.
+A pass is called as the file that it lives in; a device that has no use for it says so in its
+`Target`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, final
 
+from braze.ir.graphs.rerolled import RerolledGraph
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
 from braze.ir.kernels.padding import NO_PADDING, Padding
 from braze.ir.kernels.schedule import Refusal, Schedule, Step
@@ -56,6 +58,7 @@ from braze.schedule.simplify.normalize import Names, new_names, normalise
 from braze.schedule.simplify.share_concat_buffers import share_regions
 from braze.schedule.simplify.unroll import unroll
 from braze.schedule.target import CPU, Target
+from braze.schedule.unroll_blocks import unroll_blocks
 
 
 def schedule(
@@ -69,18 +72,30 @@ def schedule(
     says which products of matrices are computed by kernels. note: is told of each pass."""
     pads = target.records and options.pad_recordings_to
     padding = find_padding(program) if pads else NO_PADDING
-    attempts = Attempts(target)
     given = [program]
     del program  # where one attempt is all there is, it goes: a large one is as large as its model
-    planned = _planned(
-        given[0] if target.spread_bytes else given.pop(), options, attempts, choose, note
-    )
-    while not attempts.succeeded(planned.final.steps):
-        planned = _planned(given[0], options, attempts, choose, note)
-    made = lay_out(planned.state, planned.final, planned.refusals, padding)
-    if options.verify:
-        verify_schedule(made)
-    return made
+    planned = _attempted(given, options, target, choose, note)
+    return _finished(planned, padding, options, note)
+
+
+def schedule_blocks(
+    program: LoopProgram,
+    rerolled: RerolledGraph,
+    options: Options,
+    target: Target = CPU,
+    choose: ChooseProduct | None = None,
+    note: NotePass | None = None,
+) -> Schedule | None:
+    """The schedule of a whole graph from the program of the short one; None where its blocks are
+    not scheduled alike."""
+    planned = _attempted([program], options, target, choose, note)
+    if planned.state.scattered:
+        return None
+    whole = unroll_blocks(planned.state.program, planned.final, rerolled)
+    if whole is None:
+        return None
+    planned.state.program, planned.final = whole
+    return _finished(planned, NO_PADDING, options, note)
 
 
 def lay_out(
@@ -91,14 +106,16 @@ def lay_out(
 ) -> Schedule:
     """The schedule of steps, with its memory plan."""
     program, target = state.program, state.target
-    final = replace(final, steps=name_kernels(final.steps))
+    steps = name_kernels(final.steps)
+    named = dict(zip(final.steps, steps, strict=True))
+    alike = [(named[one], named[other]) for one, other in final.alike]
     written = tuple([(buffer, _whole(buffer)) for buffer in state.scattered])
     lasting = replace(program, mutations=(*program.mutations, *written))
-    placement = place(lasting, final.steps, target)
+    placement = place(lasting, steps, target)
     return Schedule(
         inputs=program.inputs,
         constants=program.constants,
-        steps=final.steps,
+        steps=steps,
         slots=placement.slots,
         arena_size=placement.arena_size,
         fresh=placement.fresh,
@@ -112,6 +129,7 @@ def lay_out(
         sized=placement.sized,
         padding=padding,
         device=target.device,
+        alike=tuple(alike),  # type: ignore[arg-type]
     )
 
 
@@ -255,9 +273,9 @@ def _write_odd_rows(final: Rewritten, state: Arrangement) -> Rewritten:
 
 
 def _write_over(final: Rewritten, state: Arrangement) -> Rewritten:
-    steps = tuple(write_over(state.program, final.steps, state.target))
-    is_same = all(map(operator.is_, steps, final.steps))
-    return final if is_same else replace(final, steps=steps)
+    made, alike = write_over(state.program, final.steps, state.target, final.alike)
+    is_same = all(map(operator.is_, made, final.steps))
+    return final if is_same else replace(final, steps=tuple(made), alike=tuple(alike))
 
 
 STEP_PASSES: tuple[StepPass, ...] = (
@@ -299,6 +317,10 @@ STEP_PASSES: tuple[StepPass, ...] = (
         lambda final, state: spread_rows(final, state.names, state.target),
         applies=lambda state: bool(state.target.spread_bytes),
     ),
+)
+
+# Which follow a value through all steps, so that they come when equal blocks are in their places.
+MEMORY_PASSES: tuple[StepPass, ...] = (
     Pass("reuse_dying_inputs", _write_over, applies=lambda state: state.target.writes_over),
 )
 
@@ -311,6 +333,36 @@ class _Planned:
     state: Arrangement
     refusals: tuple[Refusal, ...]
     final: Rewritten
+
+
+def _attempted(
+    given: list[LoopProgram],
+    options: Options,
+    target: Target,
+    choose: ChooseProduct | None,
+    note: NotePass | None,
+) -> _Planned:
+    """The kernels and extern calls of the one program of a list, which goes where it can."""
+    attempts = Attempts(target)
+    planned = _planned(
+        given[0] if target.spread_bytes else given.pop(), options, attempts, choose, note
+    )
+    while not attempts.succeeded(planned.final.steps):
+        planned = _planned(given[0], options, attempts, choose, note)
+    return planned
+
+
+def _finished(
+    planned: _Planned, padding: Padding, options: Options, note: NotePass | None
+) -> Schedule:
+    """With memory for what the steps make."""
+    state = planned.state
+    finish = PassManager("schedule", _verify_finished if options.verify else None, note)
+    final = finish.run(MEMORY_PASSES, planned.final, state)
+    made = lay_out(state, final, planned.refusals, padding)
+    if options.verify:
+        verify_schedule(made)
+    return made
 
 
 def _planned(

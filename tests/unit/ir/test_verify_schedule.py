@@ -205,7 +205,7 @@ def test_a_graph_pass_that_breaks_a_rule_is_named(
         braze.compile(lambda x: (x @ x).relu(), fullgraph=True)(torch.ones(3, 3))
 
 
-@pytest.mark.parametrize("table", ["STATEMENT_PASSES", "STEP_PASSES"])
+@pytest.mark.parametrize("table", ["STATEMENT_PASSES", "STEP_PASSES", "MEMORY_PASSES"])
 def test_a_schedule_pass_that_breaks_a_rule_is_named(
     table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

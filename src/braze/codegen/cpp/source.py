@@ -43,8 +43,9 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
         {b: i for i, b in enumerate(table)}, {s: f"n{i}" for i, s in enumerate(sizes)}
     )
     segments: list[Segment] = []
+    alike = dict(schedule.alike)
     for kernel in kernels:
-        sources.add_kernel(kernel)
+        sources.add_kernel(kernel, alike.get(kernel))
     for first, last in kernel_runs(schedule):
         entry = f"segment{len(segments)}"
         segments.append(Segment(entry, first, last))
@@ -88,8 +89,12 @@ class _Sources:
     launches: dict[str, list[Kernel]] = field(default_factory=dict)
     entries: list[str] = field(default_factory=list)
 
-    def add_kernel(self, kernel: Kernel) -> None:
-        """Note the kernel's text, and that its form has another user."""
+    def add_kernel(self, kernel: Kernel, like: Kernel | None) -> None:
+        """Note the kernel's text, and that its form has another user. like: a kernel with the same
+        text."""
+        if like in self.texts:
+            self.texts[kernel] = self.texts[like]
+            return
         text = kernel_text(kernel, self.sizes)
         form = form_of(kernel, text)
         self.texts[kernel] = text, form

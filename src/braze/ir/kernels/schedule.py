@@ -296,6 +296,7 @@ class Schedule:
         dropped if the call takes its inputs over.
     padding: the sizes that a recording may be made larger for, where that is asked for.
     device: what the GPU can do that it is for.
+    alike: kernels that differ from another one in their buffers alone, with that one.
     """
 
     inputs: tuple[Buffer, ...]
@@ -314,6 +315,7 @@ class Schedule:
     sized: tuple[tuple[Buffer, SizedSlot], ...] = ()
     padding: Padding = NO_PADDING
     device: DeviceModel = H200
+    alike: tuple[tuple[Kernel, Kernel], ...] = ()
 
 
 def kernel_runs(schedule: Schedule) -> list[tuple[int, int]]:

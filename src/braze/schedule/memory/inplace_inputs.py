@@ -37,12 +37,14 @@ from braze.shapes.expr import Symbol, symbols
 @frozen
 class Rewritten:
     """steps: in their new order; those from `settled` on write in place, and none of them faults.
-    mutations: what is left to be copied. in_place: the inputs that kernels write to."""
+    mutations: what is left to be copied. in_place: the inputs that kernels write to.
+    alike: as `Schedule.alike`."""
 
     steps: tuple[Step, ...]
     settled: int
     mutations: tuple[tuple[Buffer, BufferView], ...]
     in_place: tuple[Buffer, ...]
+    alike: tuple[tuple[Kernel, Kernel], ...] = ()
 
 
 def write_in_place(program: LoopProgram, steps: Sequence[Step]) -> Rewritten:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from braze.ir.kernels.loops import Buffer, LoopProgram
 from braze.ir.kernels.scalars import loads
@@ -25,11 +26,16 @@ from braze.schedule.memory.inplace_inputs import may_take, placed
 from braze.schedule.target import Target
 from braze.shapes.expr import constant_value
 
+Alike: TypeAlias = tuple[tuple[Kernel, Kernel], ...]
+
 _LEAST = 1 << 16  # bytes: below, memory is no matter
 
 
-def write_over(program: LoopProgram, steps: Sequence[Step], target: Target) -> list[Step]:
-    """The steps, in which large values take the memory of others that nobody reads any more."""
+def write_over(
+    program: LoopProgram, steps: Sequence[Step], target: Target, alike: Alike = ()
+) -> tuple[list[Step], Alike]:
+    """The steps, in which large values take the memory of others that nobody reads any more. alike:
+    which of them have the text of another one; so do those that are changed in the same way."""
     state = _KeptBuffers(_kept(program, steps), _last_uses(steps))
     for number, step in enumerate(steps):
         step = _renamed(step, state.places)
@@ -38,7 +44,7 @@ def write_over(program: LoopProgram, steps: Sequence[Step], target: Target) -> l
         if isinstance(step, Kernel) or _is_ours(step, target):
             state.made.update(written(step))
         state.steps.append(step)
-    return state.steps
+    return state.steps, _alike(steps, state, alike)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -75,6 +81,23 @@ class _KeptBuffers:
 
     def _ends_with(self, buffer: Buffer, number: int) -> bool:
         return buffer in self.made and buffer not in self.kept and self.last[buffer] == number
+
+
+def _alike(steps: Sequence[Step], state: _KeptBuffers, alike: Alike) -> Alike:
+    """Kernels that others have the text of: those were alike, and the same of their buffers took
+    the memory of the same ones."""
+    if not alike:
+        return ()
+    like, first = dict(alike), dict[object, Kernel]()
+    found = []
+    for step, made in zip(steps, state.steps, strict=True):
+        if isinstance(step, Kernel) and isinstance(made, Kernel):
+            places = {buffer: n for n, buffer in enumerate(made.memory)}
+            taken = tuple([places[state.places.get(b, b)] for b in step.memory])
+            model = first.setdefault((like.get(step, step), taken), made)
+            if model is not made:
+                found.append((made, model))
+    return tuple(found)
 
 
 def _kept(program: LoopProgram, steps: Sequence[Step]) -> set[Buffer]:
