@@ -20,6 +20,7 @@ from braze.options import Options
 from braze.runtime.launch.packed_weights import PACKED, PackedConvolution
 
 Weight = torch.Tensor
+FAST = {"numerics": "fast"}  # norms are folded into weights
 
 
 class Block(nn.Module):
@@ -69,7 +70,7 @@ def held() -> int:
 
 
 def test_block_is_convolutions_alone(block: nn.Module, image: torch.Tensor) -> None:
-    report = braze.explain(block)(image)
+    report = braze.explain(block, options=FAST)(image)
     assert report.extern_ops == ("braze.convolution.default",)
     assert report.counters["fused convolutions"] == 4
     assert report.counters["kernels"] == 2  # into the layout and back
@@ -87,7 +88,7 @@ def test_errors_and_strides_are_as_eagers(block: nn.Module, image: torch.Tensor)
 
 
 def test_weights_are_packed_at_the_second_call(block: nn.Module, image: torch.Tensor) -> None:
-    before, compiled = held(), braze.compile(block)
+    before, compiled = held(), braze.compile(block, options=FAST)
     compiled(image)
     assert held() == before
     compiled(image)
@@ -260,7 +261,7 @@ def _agrees(compiled: Any, block: Callable[..., torch.Tensor], image: torch.Tens
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_is_noticed(block: nn.Module, image: torch.Tensor, change: str, place: str) -> None:
-    compiled = braze.compile(block)
+    compiled = braze.compile(block, options=FAST)
     before = held()
     for _ in range(3):
         first = compiled(image)
@@ -288,7 +289,7 @@ _HOLDS: dict[str, Callable[[Weight], Any]] = {
 def test_writes_through_what_is_held(
     block: nn.Module, image: torch.Tensor, hold: str, early: bool
 ) -> None:
-    weight, compiled = block[0].first.weight, braze.compile(block)
+    weight, compiled = block[0].first.weight, braze.compile(block, options=FAST)
     alias = _HOLDS[hold](weight) if early else None
     for _ in range(3):
         compiled(image)
@@ -366,7 +367,7 @@ def _chained(x: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def test_loaded_states(block: nn.Module, image: torch.Tensor) -> None:
-    compiled = braze.compile(block)
+    compiled = braze.compile(block, options=FAST)
     for assign in (False, True, False):
         for _ in range(3):
             _agrees(compiled, block, image)
@@ -378,7 +379,7 @@ def test_loaded_states(block: nn.Module, image: torch.Tensor) -> None:
 
 
 def test_training_between(block: nn.Module, image: torch.Tensor) -> None:
-    compiled = braze.compile(block)
+    compiled = braze.compile(block, options=FAST)
     optimizer = torch.optim.SGD(block.parameters(), lr=0.01)
     for _ in range(3):
         for _ in range(3):
@@ -392,7 +393,7 @@ def test_training_between(block: nn.Module, image: torch.Tensor) -> None:
 
 
 def test_statistics_of_a_norm_in_training(block: nn.Module, image: torch.Tensor) -> None:
-    compiled = braze.compile(block)
+    compiled = braze.compile(block, options=FAST)
     for _ in range(3):
         for _ in range(3):
             _agrees(compiled, block.eval(), image)
@@ -401,7 +402,7 @@ def test_statistics_of_a_norm_in_training(block: nn.Module, image: torch.Tensor)
 
 def test_numbers_that_are_none_stay_so(block: nn.Module, image: torch.Tensor) -> None:
     image[0, 3, 4, 5], image[1, 2, 3, 4] = torch.nan, torch.inf
-    compiled = braze.compile(block)
+    compiled = braze.compile(block, options=FAST)
     for _ in range(3):
         torch.testing.assert_close(compiled(image), block(image), equal_nan=True)
     assert block(image).isnan().any()

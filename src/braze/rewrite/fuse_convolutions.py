@@ -5,7 +5,7 @@
     %3 = relu(%2 + %5)                                   ..., "relu")      # channels last
 
 The library's kernel adds in its registers, and takes weights in a layout of its own: the runtime
-folds the norm into them and lays them out once, and again after every change, and clamps the
+folds the norm into them (`numerics="fast"`), lays them out once and after changes, and clamps the
 result while it is in the cache (`runtime/launch/packed_weights.py`). All images between are
 channels-last, as that kernel's are: where conversions cost more than is saved, the graph stays as
 it is.
@@ -32,11 +32,12 @@ from braze.rewrite.editing import present, readers_of, seen_values, type_of
 from braze.rewrite.prefer_channels_last import is_channels_last, is_image, prefer_channels_last
 
 
-def fuse_convolutions(graph: Graph) -> Graph:
-    """The graph with its convolutions fused and channels last, where that pays."""
+def fuse_convolutions(graph: Graph, folds_norms: bool = False) -> Graph:
+    """The graph with its convolutions fused and channels last, where that pays. folds_norms: into
+    weights, which rounds each of them once more: errors of deep networks were 2.5 of eager's."""
     if not _has_library() or needs_gradients(graph):
         return graph
-    matcher = _Matcher(graph)
+    matcher = _Matcher(graph, folds_norms)
     for node in graph.nodes:
         matcher.match(node)
     if not matcher.found:
@@ -74,7 +75,8 @@ class _Chain:
 class _Matcher:
     """found: the last node of a chain -> the fused one; swallowed: the nodes before it."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, folds_norms: bool) -> None:
+        self._folds_norms = folds_norms
         self.found: dict[Node, Node] = {}
         self.swallowed: set[Node] = set()
         self._readers = readers_of(graph)
@@ -116,15 +118,16 @@ class _Matcher:
 
     def _with_norm(self, chain: _Chain) -> _Chain | None:
         reader = self._reader(chain)
-        if reader is None or reader.op is not aten._native_batch_norm_legit_no_training.default:
+        norm = aten._native_batch_norm_legit_no_training.default
+        if not self._folds_norms or reader is None or reader.op is not norm:
             return None
-        norm, eps = tuple(reader.args[1:5]), reader.args[6]
+        values, eps = tuple(reader.args[1:5]), reader.args[6]
         rest = list(present(reader.outputs[1:]))
         if any(value in self._readers or value in self._seen for value in rest):
             return None
-        if not all(self._is_parameter(value) for value in norm):
+        if not all(self._is_parameter(value) for value in values):
             return None
-        return replace(chain, last=reader, norm=norm, eps=eps)
+        return replace(chain, last=reader, norm=values, eps=eps)
 
     def _is_parameter(self, value: Any) -> bool:
         return value in self._given and value.type.dtype is torch.float32

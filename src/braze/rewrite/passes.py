@@ -46,7 +46,11 @@ PASSES: tuple[GraphPass, ...] = (
     graph_pass(convert_conditions),
     graph_pass(fuse_attention, keeps_rounding=False),
     graph_pass(separate_attention_plans),
-    graph_pass(fuse_convolutions, keeps_rounding=False),
+    Pass(
+        fuse_convolutions.__name__,
+        lambda graph, options: fuse_convolutions(graph, options.numerics == "fast"),
+        keeps_rounding=False,
+    ),
     graph_pass(prefer_channels_last, keeps_rounding=False),
     graph_pass(plain_operators),
     graph_pass(complex_as_pairs),
