@@ -185,7 +185,8 @@ class _FxBuilder:
         if node in self.own_reads:
             args[0] = self.call(aten.clone.default, (args[0],))
         clones = self._clone_written(node, args, kwargs)
-        made = self.call(node.op, tuple(args), kwargs)
+        target = node.op if hasattr(node.op, "__name__") else said_target(node.op)
+        made = self.call(target, tuple(args), kwargs)
         _note_origin(made, node.origin)
         if computed_symbol(node) is not None:
             self.known[node.outputs[0]] = made  # type: ignore[index]

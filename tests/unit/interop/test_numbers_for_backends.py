@@ -186,3 +186,36 @@ def test_every_question_to_an_int_is_noted() -> None:
         with pytest.raises(ValueAsked):
             getattr(number, name)(*(2,))
         assert number.is_asked, name
+
+
+class _Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, v: torch.Tensor) -> torch.Tensor:
+        return v * v
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad * 5
+
+
+def test_custom_function_beside_a_changing_number() -> None:
+    """Its node has a name that the graph's text can say, and its gradient is the program's."""
+    graphs = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        graphs.append(module.code)
+        return module.forward
+
+    def program(x: torch.Tensor, n: float) -> torch.Tensor:
+        result: torch.Tensor = _Squared.apply(x * n) + n  # type: ignore[no-untyped-call]
+        return result
+
+    compiled = braze.compile(program, backend=backend, fullgraph=True)
+    for n in (1.0, 2.0, 3.0):
+        x = torch.arange(6.0).requires_grad_()
+        results = [f(x, n) for f in (compiled, program)]
+        assert torch.equal(*results)
+        assert torch.equal(*[torch.autograd.grad(each.sum(), x)[0] for each in results])
+    assert len(graphs) == 2
+    for code in graphs:
+        compile(code, "graph", "exec")
