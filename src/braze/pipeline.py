@@ -79,7 +79,7 @@ from braze.ir.graphs.joint_graph import (
     print_joint,
     stage_role,
 )
-from braze.ir.graphs.print_graph import print_graph
+from braze.ir.graphs.print_graph import places_of, print_graph
 from braze.ir.graphs.random_ops import drawing_devices
 from braze.ir.graphs.region import compile_regions
 from braze.ir.graphs.run_graph import compile_graph_runner, untracked, with_gradients
@@ -93,6 +93,7 @@ from braze.ir.kernels.print_schedule import print_fusion, print_schedule
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, origins_of
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
+from braze.kept_texts import KernelNote
 from braze.lower import lower
 from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
@@ -112,7 +113,7 @@ from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.schedule import schedule, schedule_blocks
 from braze.shapes.policy import SizeHistory, SizePolicy
-from braze.trace import BreakNote, CompileRecorder, Journal, KernelNote, enabled
+from braze.trace import BreakNote, CompileRecorder, Journal, enabled
 from braze.tracing import Tracer
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
@@ -175,6 +176,7 @@ def _plan(
     """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too."""
     seen = 0 if role.takes_inputs else role.kept_from  # results before that go to the program
     files.graph("01_captured.py", "as captured", graph)
+    recorder.keep_program("rewrite", "", graph)
     with recorder.stage("rewrite"):
         graphs = [rewrite(graph, options, recorder.note_pass, role == PLAIN)]
         del graph
@@ -408,6 +410,7 @@ class FrameCompiler:
         for text, place in captured.size_notes:
             recorder.emit("dynamic", f"{place}: {text}")
         recorder.note_ops(str(node.op) for node in captured.graph.nodes)
+        recorder.keep("lines", lambda: "\n".join(places_of(captured.graph)))
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)

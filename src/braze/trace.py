@@ -23,11 +23,13 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, final
 
 from braze.errors import BrazeWarning
 from braze.frozen import frozen
+from braze.kept_texts import KEPT_ARTEFACTS, KeptText, KeptTexts, KernelNote, PassNote
 from braze.locks import make_lock
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
@@ -210,32 +212,6 @@ class CallableStatus:
 
 @final
 @frozen
-class PassNote:
-    """One pass that ran: of which stage, for how many seconds, whether it changed the program."""
-
-    stage: str
-    name: str
-    seconds: float
-    changed: bool
-
-    def __str__(self) -> str:
-        text = f"{self.stage}: {self.name} {1e3 * self.seconds:.1f} ms"
-        return text if self.changed else f"{text} (unchanged)"
-
-
-@final
-@frozen
-class KernelNote:
-    """One kernel: its name, the bytes of the buffers that it reads and writes (those of known
-    sizes), and the places in the program that it computes."""
-
-    name: str
-    bytes: int
-    places: tuple[str, ...]
-
-
-@final
-@frozen
 class CompileRecord:
     """One frame, compiled once.
 
@@ -275,6 +251,7 @@ class CompileRecord:
     kernels: tuple[KernelNote, ...] = ()
     began: float = 0.0
     spans: tuple[tuple[str, float, float], ...] = ()
+    texts: tuple[KeptText, ...] = ()  # where there is a trace
 
 
 @final
@@ -329,12 +306,14 @@ class Journal:
     """Finished compile records, oldest first; safe to use from several threads.
 
     detailed: whether records carry what is dear to print (guards).
+    new_texts: makes what keeps the texts of a compile, where there is a trace.
     """
 
-    __slots__ = ("_fallbacks", "_left", "_lock", "_records", "detailed")
+    __slots__ = ("_fallbacks", "_left", "_lock", "_records", "detailed", "new_texts")
 
     def __init__(self, *, detailed: bool = False, length: int | None = None) -> None:
         self.detailed = detailed
+        self.new_texts: Callable[[], KeptTexts] | None = None
         self._lock = make_lock()
         self._records: deque[CompileRecord] = deque(maxlen=length)
         self._fallbacks: deque[str] = deque(maxlen=length)
@@ -393,6 +372,7 @@ class CompileRecorder:
         self.journal = journal
         self.function = function
         self.origin = str(origin)
+        self._texts = None if journal.new_texts is None else journal.new_texts()
         self.failed_stage: str | None = None
         self._began, self._clock = time.perf_counter(), time.time()
         self._spans: list[tuple[str, float, float]] = []
@@ -436,7 +416,18 @@ class CompileRecorder:
         self._passes.append(note)
         ended = time.perf_counter() - self._began
         self._spans.append((note.name, ended - seconds, ended))
+        self.keep_program(stage, note.name, program, changed)
         self.emit("passes", lambda: str(note))
+
+    def keep_program(self, stage: str, name: str, program: Any, changed: bool = True) -> None:
+        """Have a trace show a program behind a pass; name "": as it comes into the stage."""
+        if self._texts is not None:
+            self._texts.keep_program(stage, name, program, changed)
+
+    def keep(self, kind: str, text: str | Callable[[], str]) -> None:
+        """Have a trace show a text."""
+        if self._texts is not None:
+            self._texts.keep(kind, text)
 
     def new_graph(self) -> str:
         """The title of a graph that is compiled: its number is that of no other in the process."""
@@ -459,7 +450,7 @@ class CompileRecorder:
 
     def note_guards(self, guards: Iterable[object]) -> None:
         """The guards of the entry; printed only where a report will show them."""
-        if self.journal.detailed:
+        if self.journal.detailed and self._texts is None:  # a trace keeps their tree
             self._guards = tuple(map(str, guards))
 
     def note_kernels(self, kernels: Callable[[], Iterable[KernelNote]]) -> None:
@@ -512,7 +503,9 @@ class CompileRecorder:
 
     def emit(self, artefact: str, text: str | Callable[[], str], *, origin: object = None) -> None:
         """Write a log line of an artefact, at the user's place. A callable is called only where
-        the artefact is switched on."""
+        the artefact is switched on, or a trace keeps its texts."""
+        if self._texts is not None and artefact in KEPT_ARTEFACTS:
+            self._texts.keep(artefact, text)
         if enabled(artefact):
             message = text if isinstance(text, str) else text()
             place = self.origin if origin is None else str(origin)
@@ -547,6 +540,8 @@ class CompileRecorder:
             spans=tuple(self._spans),
         )
         self.journal.add(record)
+        if self._texts is not None:  # for the trace alone: the journal keeps records for long
+            record = replace(record, texts=tuple(self._texts.texts))
         LISTENERS.tell(CompileEvent("end", self.function, self.origin, record))
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)
         self.emit("compile_times", f"{self.function}: {record.seconds:.3f} s ({times})")

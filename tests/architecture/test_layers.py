@@ -11,6 +11,7 @@ BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks"
     "locks",
     "regions",
     "compile_time",
+    "kept_texts",
 }
 DATA = BASE | {"ir", "shapes"}
 STAGES = frozenset("capture autograd rewrite lower schedule codegen runtime report debug".split())
@@ -22,7 +23,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset({"frozen"}),
     "exc": frozenset({"errors"}),
     "options": frozenset({"frozen", "errors", "locks"}),
-    "trace": frozenset({"frozen", "errors", "locks"}),
+    "kept_texts": frozenset({"frozen"}),
+    "trace": frozenset({"frozen", "errors", "locks", "kept_texts"}),
     "marks": frozenset({"frozen", "errors", "locks"}),
     "regions": frozenset(),
     "compile_time": frozenset(),
@@ -64,6 +66,7 @@ LATE_IMPORTS: dict[str, str] = {
     "src/braze/interop/backends.py": "foreign compilers cost seconds and are rarely asked for",
     "src/braze/report/explain.py": "what prints tables takes memory, and is rarely asked for",
     "src/braze/report/status.py": "the same",
+    "src/braze/report/html_report.py": "an optional dependency, for the one command that needs it",
 }
 
 # Private names of torch go through compat; the class of an operator has no public name.

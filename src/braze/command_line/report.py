@@ -1,6 +1,7 @@
 """`python -m braze report folder`: what `BRAZE_TRACE=folder` left there, summed up.
 
-`perfetto.json` is written beside it, for https://ui.perfetto.dev or chrome://tracing.
+`report.html`, a page that needs no network, is written beside it, and `perfetto.json`, for
+https://ui.perfetto.dev or chrome://tracing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from braze.errors import UserError
+from braze.report.html_report import html_report
 from braze.report.trace_folder import perfetto
 
 
@@ -21,7 +24,8 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(given: argparse.Namespace) -> int:
-    """Write the trace, and print a summary; 1 where the folder holds no compiles."""
+    """Write the page and the trace, and print a summary; 1 where the folder holds no compiles, or
+    the page could not be made."""
     lines = _lines(given.folder)
     if not lines:
         print(f"no compiles in {given.folder}: was BRAZE_TRACE set to it?", file=sys.stderr)
@@ -31,6 +35,15 @@ def run_report(given: argparse.Namespace) -> int:
     for text in _summary(lines):
         print(text)
     print(f"{target}: for ui.perfetto.dev. No weights are in it, nor in the lines beside it.")
+    eager = [json.loads(path.read_text()) for path in given.folder.glob("eager_calls_*.json")]
+    try:
+        text = html_report(lines, eager)
+    except UserError as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    written = given.folder / "report.html"
+    written.write_text(text, encoding="utf-8")
+    print(f"{written}: opens without a network, and holds no values of tensors either.")
     return 0
 
 

@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any, final
 
 from braze.frozen import frozen
-from braze.trace import BreakNote, CompileRecord, Journal, KernelNote, LeftToEager, PassNote
+from braze.kept_texts import KernelNote, PassNote
+from braze.trace import BreakNote, CompileRecord, Journal, LeftToEager
 
 
 @final

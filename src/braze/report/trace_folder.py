@@ -1,14 +1,18 @@
 """`BRAZE_TRACE=folder`: each compile as a line of JSON, in a file of each process.
 
-A line says what a `CompileRecord` does: times, passes, kernels, guards, breaks. No tensor's values
-are in it, and so no weights; numbers and names that guards compare are. `python -m braze report`
-makes a trace for Perfetto of them.
+A line says what a `CompileRecord` does: times, passes, kernels, guards, breaks; the programs behind
+each pass, the sources, and the memory of the process. No tensor's values are in it, and so no
+weights; numbers and names that guards compare are. A second file of each process, written at its
+exit, holds what calls left to eager. `python -m braze report` makes a page and a trace for Perfetto
+of them.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,9 +21,11 @@ from typing import Any, final
 
 import torch
 
+from braze.kept_texts import KeptTexts
+from braze.report.program_text import print_program
 from braze.trace import JOURNAL, LISTENERS, CompileEvent, CompileRecord
 
-VERSION = 1
+VERSION = 2
 
 
 @final
@@ -36,12 +42,22 @@ class TraceFolder:
             with open(self._folder / f"compiles_{os.getpid()}.jsonl", "a") as file:
                 file.write(line + "\n")
 
+    def write_eager_calls(self) -> None:
+        """Write what calls were left to eager so far, and why."""
+        left = [{name: getattr(why, name) for name in _OF_CALL} for why in JOURNAL.left_to_eager()]
+        data = {"left_to_eager": left, "fallbacks": JOURNAL.fallbacks()}
+        if self._folder.is_dir():
+            (self._folder / f"eager_calls_{os.getpid()}.json").write_text(json.dumps(data))
+
 
 def trace_to(folder: str) -> None:
     """Write what is compiled from now on to the folder, with its guards; "" for nowhere."""
     if folder:
         JOURNAL.detailed = True
-        LISTENERS.add(TraceFolder(Path(folder)))
+        JOURNAL.new_texts = lambda: KeptTexts(print_program)
+        written = TraceFolder(Path(folder))
+        LISTENERS.add(written)
+        atexit.register(written.write_eager_calls)
 
 
 def as_data(record: CompileRecord) -> dict[str, Any]:
@@ -55,13 +71,31 @@ def as_data(record: CompileRecord) -> dict[str, Any]:
         "rank": distributed.get_rank() if ranks else 0,
         "thread": threading.get_ident(),
         **{name: getattr(record, name) for name in _PLAIN},
+        "guards": record.guards or _guard_lines(record),
         "counters": dict(record.counters),
         "ops": Counter(record.ops),
         "spans": [list(span) for span in record.spans],
         "passes": [[p.stage, p.name, p.seconds, p.changed] for p in record.passes],
         "kernels": [[k.name, k.bytes, list(k.places)] for k in record.kernels],
+        "texts": [{n: getattr(t, n) for n in _OF_TEXT} for t in record.texts if t.kind != "guards"],
+        "memory": memory(),
         "break": None if broke is None else {n: getattr(broke, n) for n in _OF_BREAK},
     }
+
+
+def memory() -> dict[str, int]:
+    """Bytes that the process holds now, and at most held, where the system tells it."""
+    found = {}
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text().splitlines()
+        sizes = dict(row.split(":", 1) for row in status)
+        for name, row in (("resident", "VmRSS"), ("resident at most", "VmHWM")):
+            if row in sizes:
+                found[name] = 1024 * int(sizes[row].split()[0])
+    if torch.cuda.is_initialized():
+        found["device"] = torch.cuda.memory_allocated()
+        found["device at most"] = torch.cuda.max_memory_allocated()
+    return found
 
 
 def perfetto(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -87,8 +121,15 @@ def perfetto(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 # --- private ---------------------------------------------------------------------------------
 
+
+def _guard_lines(record: CompileRecord) -> list[str]:
+    """The tree of the guards, whose text is not kept a second time."""
+    return [line for t in record.texts if t.kind == "guards" for line in t.text.splitlines()]
+
+
 _PLAIN = (
-    "function origin outcome began seconds stages extern_ops guards fallbacks raised once paddings "
-    "graphs"
+    "function origin outcome began seconds stages extern_ops fallbacks raised once paddings graphs"
 ).split()
+_OF_TEXT = "kind text stage name changed left_out".split()
+_OF_CALL = "code reason hint origin function text".split()
 _OF_BREAK = "code reason hint origin title prospect".split()

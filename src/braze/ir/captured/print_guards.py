@@ -10,11 +10,14 @@ L['self']
 
 from __future__ import annotations
 
+import functools
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from braze.compat.numpy.interface import ARRAY
 from braze.compat.torch.ambient_state import AmbientState
 from braze.ir.captured.guard import Guard, SizeCondition, TensorFacts
 from braze.ir.captured.guard_tree import PROCESS, RELATIONS, GuardTree
@@ -94,8 +97,29 @@ def _format_expected(expected: Any) -> str:
         return _shortened([_name_of(entry[0]) for entry in expected if entry])
     if isinstance(expected, torch.nn.Module):
         return type(expected).__qualname__  # its repr prints the whole tree
+    if _shows_tensors(expected):
+        return type(expected).__qualname__
     text = getattr(expected, "__qualname__", None) or repr(expected)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+
+
+def _shows_tensors(expected: Any) -> bool:
+    """Whether the representation of an object may show elements of tensors or arrays, as that of a
+    container or a dataclass does: traces and logs hold none."""
+    if isinstance(expected, torch.Tensor | BaseException) or type(expected) is ARRAY:
+        return True
+    if isinstance(expected, dict):
+        return any(map(_shows_tensors, expected.values()))
+    if isinstance(expected, list | tuple | set | deque):
+        return any(map(_shows_tensors, expected))
+    if isinstance(expected, functools.partial):
+        return True
+    held = getattr(expected, "__dict__", None)
+    return type(held) is dict and any(map(_is_numeric, held.values()))
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or type(value) is ARRAY
 
 
 def _is_of_sources(expected: Any) -> bool:

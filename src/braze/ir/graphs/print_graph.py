@@ -68,8 +68,9 @@ class GraphSyntaxError(ValueError):
 # --- printing ------------------------------------------------------------------------------------
 
 
-def print_graph(graph: Graph, *, origins: bool = True) -> str:
-    """The text of a graph, with or without the comments that say where nodes come from."""
+def print_graph(graph: Graph, *, origins: bool = True, values: bool = True) -> str:
+    """The text of a graph, with or without the comments that say where nodes come from, and the
+    values of its constants."""
     lines = ["graph {"]
     lines += [f"  {_print_symbol(s)}" for s in _symbols_of(graph)]
     lines += [f"  input {_print_value(value)}" for value in graph.inputs]
@@ -80,12 +81,14 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
         for c in graph.sizes.checks
     ]
     lines += [
-        f"  constant {_print_value(c.value)} = {print_data(c.tensor)}" for c in graph.constants
+        f"  constant {_print_value(c.value)}{f' = {print_data(c.tensor)}' if values else ''}"
+        for c in graph.constants
     ]
     for node in graph.nodes:
         lines.append(f"  {print_node(node, origins=origins)}")
         for held in graphs_of(node):
-            lines += [f"    {line}" for line in print_graph(held, origins=origins).splitlines()]
+            inner = print_graph(held, origins=origins, values=values)
+            lines += [f"    {line}" for line in inner.splitlines()]
     lines += [f"  output {_print_output(output)}" for output in graph.outputs]
     lines += [
         f"  write {m.input} <- {m.value}{'' if m.tracked else ' no_grad'}"
@@ -94,6 +97,12 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     ]
     lines.append("}")
     return "\n".join(lines) + "\n"
+
+
+def places_of(graph: Graph) -> list[str]:
+    """`file:line` of the program's lines that a graph computes, each once."""
+    found = dict.fromkeys((n.origin.file, n.origin.line) for n in graph.nodes if n.origin.line)
+    return [f"{file}:{line}" for file, line in found]
 
 
 def print_node(node: Node, *, origins: bool = True) -> str:

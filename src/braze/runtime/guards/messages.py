@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from braze.compat.numpy.interface import ARRAY
 from braze.ir.captured.guard import Guard
 
 # What a relation compares beside its own source: the values of `compared_sources`, in their order.
@@ -20,8 +21,8 @@ _LONGEST = 80
 def short_text(value: Any) -> str:
     """A value's text, cut at 80 characters.
 
-    Tensors and modules are named, not printed: to print one reads it, and an optimizer's state has
-    hundreds as its keys.
+    Tensors, arrays and modules are named, not printed: to print one reads it, and an optimizer's
+    state has hundreds as its keys.
     """
     text = _text(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
@@ -36,6 +37,8 @@ def _text(value: Any) -> str:
     """At least the first 80 characters of a value's text."""
     cls = type(value)
     if issubclass(type(value), torch.Tensor):
+        return f"{cls.__name__}{list(value.shape)}"
+    if cls is ARRAY:
         return f"{cls.__name__}{list(value.shape)}"
     if issubclass(type(value), nn.Module):
         return f"{cls.__name__}()"

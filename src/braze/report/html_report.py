@@ -1,0 +1,222 @@
+"""`report.html`: the lines of a `BRAZE_TRACE` folder as one page that opens without a network.
+
+The page is data of the lines in a template; it says what the compiler did, and holds no tensor's
+values. Its size is bounded: texts that do not fit are named with their length, and stay in the
+JSON lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from braze.errors import UserError
+from braze.report.html_graphs import graphs_of_compile
+from braze.report.html_source import source_files
+from braze.report.html_timeline import timeline
+
+Line = Mapping[str, Any]  # of a trace's file, as `json` reads it
+
+MOST_CHARACTERS = 3_500_000  # of programs and sources in a page, as they stand there
+MOST_SHOWN = 200  # compiles in a page, those that took longest
+
+
+@final
+class TextBudget:
+    """How many characters of texts a page still takes."""
+
+    def __init__(self, left: int = MOST_CHARACTERS) -> None:
+        self._left = left
+
+    def takes(self, text: str) -> bool:
+        """Whether a text still fits; then it is counted."""
+        needed = len(text) + 4 * sum(map(text.count, "<>&'\""))  # as entities
+        if needed > self._left:
+            return False
+        self._left -= needed
+        return True
+
+
+def html_report(lines: Sequence[Line], eager_calls: Sequence[Line]) -> str:
+    """The page. lines: of compiles; eager_calls: what each process left to eager. Raises UserError
+    where jinja2 is not installed."""
+    try:
+        import jinja2
+    except ImportError as missing:
+        raise UserError(
+            "report.html needs the package jinja2: `pip install 'braze[report]'`"
+        ) from missing
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["bytes"] = as_bytes
+    environment.filters["time"] = as_time
+    return environment.get_template("report.html").render(page(lines, eager_calls))
+
+
+def page(lines: Sequence[Line], eager_calls: Sequence[Line]) -> dict[str, Any]:
+    """The data that the template shows."""
+    ordered = sorted(lines, key=lambda line: line["began"])
+    longest = sorted(ordered, key=lambda line: -line["seconds"])[:MOST_SHOWN]
+    shown = {id(line) for line in longest}
+    numbered = [(n, line) for n, line in enumerate(ordered, 1) if id(line) in shown]
+    budget = TextBudget()
+    compiles = [_compile(number, line, budget) for number, line in numbered]
+    return {
+        "compiles": compiles,
+        "hidden": len(ordered) - len(compiles),
+        "seconds": sum(line["seconds"] for line in ordered),
+        "timeline": timeline(numbered),
+        "files": source_files(ordered, eager_calls, budget.takes),
+        "ranks": _ranks(ordered),
+        "breaks": _breaks(ordered),
+        "eager": [call for left in eager_calls for call in left["left_to_eager"]],
+        "fallbacks": _fallbacks(ordered, eager_calls),
+    }
+
+
+def as_bytes(count: float) -> str:
+    """`3.2 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def as_time(seconds: float) -> str:
+    """`3.2 ms`."""
+    return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _compile(number: int, line: Line, budget: TextBudget) -> dict[str, Any]:
+    """What the page shows of one compile."""
+    texts = line.get("texts", [])
+    named = {kind: _joined(texts, kind, budget) for kind in _KINDS}
+    steps, refusals = _fusion(named["schedule"])
+    kernels = [
+        {"name": name, "bytes": size, "places": places, "steps": steps.get(name, "")}
+        for name, size, places in line["kernels"]
+    ]
+    return {
+        "number": number,
+        **{name: line[name] for name in _SHOWN},
+        "memory": line.get("memory", {}),
+        "ops": Counter(line["ops"]).most_common(),
+        "guards": _tree(_guards(line, budget)),
+        "recompile": named["recompiles"],
+        "sizes": named["dynamic"],
+        "sources": named["output_code"],
+        "kernels": kernels,
+        "refusals": refusals,
+        "graphs": graphs_of_compile(line, budget.takes),
+    }
+
+
+_KINDS = ("recompiles", "dynamic", "schedule", "output_code")
+_SHOWN = (
+    "function origin outcome began seconds stages extern_ops fallbacks raised once rank process "
+    "counters break"
+).split()
+
+
+def _guards(line: Line, budget: TextBudget) -> Sequence[str]:
+    rows: list[str] = line["guards"]
+    fits = budget.takes("".join(rows) + _MARKUP * len(rows))
+    return rows if fits else [f"({len(rows)} rows are left out)"]
+
+
+_MARKUP = 60 * "."  # of a row of a tree
+
+
+def _joined(texts: Sequence[Line], kind: str, budget: TextBudget) -> str:
+    """The texts of a kind, one below the other; a sentence for each that does not fit."""
+    found = []
+    for text in texts:
+        if text["kind"] == kind:
+            fits = not text["left_out"] and budget.takes(text["text"])
+            size = text["left_out"] or len(text["text"])
+            found.append(text["text"] if fits else f"({size} characters are left out)")
+    return "\n".join(found)
+
+
+def _fusion(text: str) -> tuple[dict[str, str], list[str]]:
+    """What each kernel of a schedule's text computes, by name; and what was not fused, and why."""
+    steps: dict[str, list[str]] = {}
+    name = ""
+    refusals: dict[str, None] = {}
+    for line in text.splitlines():
+        if line.startswith("kernel "):
+            name = line.split()[1].rstrip(":")
+            steps[name] = [line]
+        elif line.startswith("not fused: "):
+            refusals[line.removeprefix("not fused: ")] = None
+        elif line.startswith(" ") and name:
+            steps[name].append(line)
+        else:
+            name = ""
+    return {name: "\n".join(lines) for name, lines in steps.items()}, list(refusals)
+
+
+def _tree(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Lines as a tree, by how far they are indented."""
+    root: list[dict[str, Any]] = []
+    open_nodes: list[tuple[int, list[dict[str, Any]]]] = [(-1, root)]
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        while open_nodes[-1][0] >= depth:
+            open_nodes.pop()
+        text, _, place = line.strip().partition("  # ")
+        node: dict[str, Any] = {"text": text.rstrip(), "place": place, "children": []}
+        open_nodes[-1][1].append(node)
+        open_nodes.append((depth, node["children"]))
+    return root
+
+
+def _ranks(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """A row for each process."""
+    found = []
+    by_process = sorted(lines, key=lambda line: (line["rank"], line["process"]))
+    for (rank, process), group in itertools.groupby(
+        by_process, lambda line: (line["rank"], line["process"])
+    ):
+        own = list(group)
+        outcomes = Counter(line["outcome"] for line in own)
+        found.append(
+            {
+                "rank": rank,
+                "process": process,
+                "seconds": sum(line["seconds"] for line in own),
+                "outcomes": outcomes.most_common(),
+                "breaks": sum(line["break"] is not None for line in own),
+                "memory": dict(_peaks(own)),
+            }
+        )
+    return found
+
+
+def _peaks(lines: Sequence[Line]) -> Iterator[tuple[str, int]]:
+    names = dict.fromkeys(name for line in lines for name in line.get("memory", {}))
+    for name in names:
+        yield name, max(line.get("memory", {}).get(name, 0) for line in lines)
+
+
+def _breaks(lines: Sequence[Line]) -> list[tuple[dict[str, Any], int]]:
+    counts = Counter(tuple(line["break"].items()) for line in lines if line["break"])
+    return [(dict(items), count) for items, count in counts.most_common()]
+
+
+def _fallbacks(lines: Sequence[Line], eager_calls: Sequence[Line]) -> list[str]:
+    found = [reason for line in lines for reason in line["fallbacks"]]
+    found += [reason for left in eager_calls for reason in left["fallbacks"]]
+    return list(dict.fromkeys(found))
