@@ -22,7 +22,7 @@ from typing import Any, final
 import torch
 
 from braze.kept_texts import KeptTexts
-from braze.report.program_text import print_program
+from braze.report.program_text import ProgramPrinter
 from braze.trace import JOURNAL, LISTENERS, CompileEvent, CompileRecord
 
 VERSION = 2
@@ -54,7 +54,7 @@ def trace_to(folder: str) -> None:
     """Write what is compiled from now on to the folder, with its guards; "" for nowhere."""
     if folder:
         JOURNAL.detailed = True
-        JOURNAL.new_texts = lambda: KeptTexts(print_program)
+        JOURNAL.new_texts = lambda: KeptTexts(ProgramPrinter())
         written = TraceFolder(Path(folder))
         LISTENERS.add(written)
         atexit.register(written.write_eager_calls)

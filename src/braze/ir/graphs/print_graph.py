@@ -21,7 +21,7 @@ import ast
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,9 +68,16 @@ class GraphSyntaxError(ValueError):
 # --- printing ------------------------------------------------------------------------------------
 
 
-def print_graph(graph: Graph, *, origins: bool = True, values: bool = True) -> str:
+def print_graph(
+    graph: Graph,
+    *,
+    origins: bool = True,
+    values: bool = True,
+    known: Callable[[Node], str] | None = None,
+) -> str:
     """The text of a graph, with or without the comments that say where nodes come from, and the
-    values of its constants."""
+    values of its constants. known: gives the lines of nodes, for one who has printed most of them
+    before."""
     lines = ["graph {"]
     lines += [f"  {_print_symbol(s)}" for s in _symbols_of(graph)]
     lines += [f"  input {_print_value(value)}" for value in graph.inputs]
@@ -85,7 +92,7 @@ def print_graph(graph: Graph, *, origins: bool = True, values: bool = True) -> s
         for c in graph.constants
     ]
     for node in graph.nodes:
-        lines.append(f"  {print_node(node, origins=origins)}")
+        lines.append(f"  {print_node(node, origins=origins) if known is None else known(node)}")
         for held in graphs_of(node):
             inner = print_graph(held, origins=origins, values=values)
             lines += [f"    {line}" for line in inner.splitlines()]
