@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
     from braze.capture.state.guard_context import GuardContext
 
-# With more results than this, not every choice of undefined gradients has a formula.
-_FEW = 3
+# Of so many results each choice of undefined gradients has a formula; a call with more is left to
+# eager, where the backward is told which come in.
+_FEW = 4
 
 
 class InlinedContext(torch.autograd.function.FunctionCtx):
@@ -306,8 +307,10 @@ class Application:
         calls[self.call] = (op, (*args[:2], tuple(captured)), kwargs, results, origin, grad)
 
     def _choices(self, count: int) -> list[tuple[bool, ...]]:
-        if self.context._said_materialize or count > _FEW:
+        if self.context._said_materialize:
             return [(True,) * count]
+        if count > _FEW:
+            raise self.refused(f"its backward is told which of {count} gradients come in")
         choices = [tuple([bool(n >> k & 1) for k in range(count)]) for n in range(1, 1 << count)]
         return sorted(choices, reverse=True)
 
