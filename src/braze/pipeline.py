@@ -188,7 +188,8 @@ def _plan(
     choose, note = kind.choose(options, target), recorder.note_pass
     plan = None
     with recorder.stage("rewrite"):
-        rerolled = reroll_blocks(graphs[0], seen) if rerolls(options, target.records) else None
+        repeats = rerolls(options, target.repeats_blocks, target.records)
+        rerolled = reroll_blocks(graphs[0], seen) if repeats else None
     if rerolled is not None:
         program = prepare([rerolled.short], rerolled.seen)
         with recorder.stage("schedule"):

@@ -37,11 +37,12 @@ _BEFORE = 3  # of them, those before the ones that are left out
 _LEAST_NODES = 48  # of what is left out: finding it costs as much as compiling a few
 
 
-def rerolls(options: Options, records: bool) -> bool:
-    """Whether equal blocks are left out: not where recordings are padded, for which the rows of
-    each result are followed through all statements."""
+def rerolls(options: Options, repeats: bool, records: bool) -> bool:
+    """Whether equal blocks are left out, on a target that repeats schedules or records calls: not
+    where recordings are padded, for which the rows of each result are followed through all
+    statements."""
     skipped = "reroll_blocks" in options.skip_passes
-    return not skipped and not (options.pad_recordings_to and records)
+    return repeats and not skipped and not (options.pad_recordings_to and records)
 
 
 def reroll_blocks(graph: Graph, seen: int) -> RerolledGraph | None:

@@ -51,6 +51,7 @@ class Target:
         which need SHARED_BYTES.
     packed_products: products of float32 of at least so many multiplications may be kernels by
         themselves, which pack what they multiply; 0: they are kernels of the GPU's kind.
+    repeats_blocks: equal blocks of a graph are scheduled once; has not run on a GPU yet.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     device: of a GPU, what it can do.
     """
@@ -85,6 +86,7 @@ class Target:
     joins_attention: bool
     writes_odd_rows: bool
     packed_products: int
+    repeats_blocks: bool
     records: bool
     device: DeviceModel = H200
 
@@ -121,6 +123,7 @@ CPU = Target(
     joins_attention=True,
     writes_odd_rows=False,
     packed_products=1 << 22,
+    repeats_blocks=True,
     records=False,
 )
 
@@ -160,6 +163,7 @@ def gpu_target(device: DeviceModel) -> Target:
         joins_attention=True,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
+        repeats_blocks=False,
         records=True,
         device=device,
     )
