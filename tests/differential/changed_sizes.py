@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import braze
 from braze import pipeline
+from braze.compat.torch.versions import TORCH
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph
 from braze.ir.kernels.run_loops import run_loops
@@ -48,7 +49,10 @@ _UNCHECKED_IN_EAGER = frozenset(
     "_segment_reduce.offsets _segment_reduce.lengths nn.functional.ctc_loss".split()
 )
 # Of nothing eager gives what its memory held (multi_margin_loss), or its operand (addmv).
-_UNDEFINED_OF_NOTHING = frozenset(("addmv", "nn.functional.multi_margin_loss"))
+_UNDEFINED_OF_NOTHING = frozenset(("addmv", "nn.functional.multi_margin_loss")) | (
+    # From PyTorch 2.14 on its kernel divides by the number of heads, and ends the process.
+    frozenset(("nn.functional.scaled_dot_product_attention",) if TORCH >= (2, 14) else ())
+)
 _UNDEFINED = UNDEFINED_CONTENTS | {"resize_", "resize_as_"}
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 _MODES: dict[str, bool | None] = {"dynamic": True, "default": None}
