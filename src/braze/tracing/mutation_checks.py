@@ -31,13 +31,22 @@ def check_write(place: Place, differentiable: bool, is_uniform: bool) -> None:
     for memory in (place.type, base.type):
         if overlaps_itself(memory.shape, memory.stride):  # type: ignore[arg-type]
             raise Untraceable("a write to elements that share memory, as after expand()")
-    if _shares_elements(base) or (not is_uniform and _shares_elements(place)):
+    is_repeatable = is_uniform and _is_whole_view(place)
+    if _shares_elements(base) or (not is_repeatable and _shares_elements(place)):
         raise Untraceable("a write to elements that share memory, as after unfold()")
     if differentiable and is_detached(place):
         raise Untraceable("a detached tensor gets a history that its memory has not elsewhere")
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _is_whole_view(place: Place) -> bool:
+    """Whether a place is all of a view whose elements share memory. What is written to a part of
+    one would go back with the view's other elements, which hold the old number."""
+    if place.step is None or place.step.op not in _OVERLAPPING_VIEWS:
+        return False
+    return place.parent is None or not _shares_elements(place.parent)
 
 
 def _shares_elements(place: Place) -> bool:

@@ -39,11 +39,11 @@ class _Instructions:
             self.counts[name] += event == "opcode"
             return note
 
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
             before = sys.gettrace()
             sys.settrace(note)
             try:
-                return function(*arguments)
+                return function(*arguments, **options)
             finally:
                 sys.settrace(before)
 

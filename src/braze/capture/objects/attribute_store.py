@@ -31,8 +31,9 @@ from braze.ir.captured.source import ObjectSource
 
 def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
-    cls = type(owner)
     guard_context = interpreter.guard_context
+    owner = _number(guard_context, owner)
+    cls = type(owner)
     if id(owner) in guard_context.proxies:
         store_attribute(interpreter, referent(guard_context, owner), name, value)
         return
@@ -51,6 +52,15 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
         interpreter.call(method, owner, name, value)
         return
     store_generic(interpreter, owner, name, value)
+
+
+def _number(guard_context: Any, owner: Any) -> Any:
+    """What refuses attributes as the program's number does, where a symbol stands for it."""
+    cls = guard_context.type_of(owner)
+    return cls() if cls in _NUMBERS and type(owner) is not cls else owner
+
+
+_NUMBERS = frozenset({int, float, bool})
 
 
 def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
@@ -113,6 +123,7 @@ def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
 def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
     """`del owner.name`."""
     guard_context = interpreter.guard_context
+    owner = _number(guard_context, owner)
     if id(owner) in guard_context.proxies:
         delete_attribute(interpreter, referent(guard_context, owner), name)
         return

@@ -83,7 +83,7 @@ def has_lost_a_place(interpreter: Interpreter, target: Any) -> bool:
     """Whether something that led to an object from outside was overwritten or taken out of its
     container: in eager the object may have ended with it. What is beyond a number of objects counts
     as led to."""
-    if isinstance(target, LASTING):
+    if issubclass(type(target), LASTING):
         return False
     lost = [value for value in _overwritten(interpreter.side_effects) if value is not None]
     fakes = interpreter.guard_context.fakes

@@ -124,7 +124,8 @@ _ACCESSES: tuple[Callable[[torch.Tensor], object], ...] = (
 
 def _answers_right(module: Any, counts: dict[int, int]) -> bool:
     """Whether each access is counted, and a write changes the state."""
-    sample = torch.zeros(2, device="cpu")
+    with torch.inference_mode(False):  # whose tensors count versions
+        sample = torch.zeros(2, device="cpu")
     address = module.storage(sample)._cdata
     counts[address] = 0
     try:

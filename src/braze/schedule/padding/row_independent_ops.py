@@ -118,6 +118,14 @@ def _images(name: str, dims: int) -> _Rule:
     return rule
 
 
+def _fused_convolution(given: Mapping[str, Any]) -> int | None:
+    """A convolution with what follows it: what is added to the result has its rows."""
+    added, rest = given["added"], {**given, "added": None}
+    if isinstance(added, Seen) and not added.has_rows(0):
+        return None
+    return _images("image", 3)(rest)
+
+
 def _attention(given: Mapping[str, Any]) -> int | None:
     query, key, value = given["query"], given["key"], given["value"]
     mask: Seen | None = given.get("attn_bias") or given.get("attn_mask")
@@ -156,6 +164,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         "aten::addmm": _sum_with("mat1", "mat2"),
         "aten::baddbmm": _sum_with("batch1", "batch2"),
         "aten::convolution": _images("input", 3),
+        "braze::convolution": _fused_convolution,
         "aten::max_pool2d_with_indices": _images("self", 4),
         "aten::avg_pool2d": _images("self", 4),
         "aten::_adaptive_avg_pool2d": _images("self", 4),
