@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -486,3 +488,18 @@ def test_weights_that_are_gone_free_theirs(image: torch.Tensor) -> None:
 
 def _error(made: torch.Tensor, exact: torch.Tensor) -> float:
     return (made.double() - exact).abs().max().item()
+
+
+def test_a_first_call_in_inference_mode() -> None:
+    """What watches storages is begun there, by a tensor that counts versions."""
+    program = """
+import torch, braze
+net = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 16, 1))
+compiled, x = braze.compile(net.eval(), fullgraph=True), torch.randn(1, 16, 10, 10)
+with torch.inference_mode():
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+    net[0].weight.mul_(2)
+    torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

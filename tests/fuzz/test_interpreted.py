@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 import torch
 
+import braze
 from braze import devices
 from tests.fuzz.generator import generate
 from tests.fuzz.interpreted import install
@@ -98,6 +99,7 @@ def _install_convolutions(*, is_wrong: bool) -> None:
     """Each convolution is a kernel where it can be one, of float32 as it is."""
     torch._C._set_cudnn_allow_tf32(False)
     install("default")
+    braze.config.packed_weights = 0  # the library's kernels for CPUs
     row = replace(devices._DEVICES["cpu"](), choose=lambda *_: lambda ways: min(1, len(ways) - 1))
     devices._DEVICES = types.MappingProxyType({"cpu": lambda: row})  # in the child alone
     builder = sys.modules["triton.runtime.interpreter"].InterpreterBuilder

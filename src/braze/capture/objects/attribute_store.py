@@ -66,6 +66,7 @@ _NUMBERS = frozenset({int, float, bool})
 def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
     """`object.__setattr__`."""
     guard_context = interpreter.guard_context
+    owner = _number(guard_context, owner)
     if issubclass(type(owner), type):
         _change_class(interpreter, owner, name, value)
         return
@@ -137,6 +138,7 @@ def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
 def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
     """`object.__delattr__`."""
     guard_context = interpreter.guard_context
+    owner = _number(guard_context, owner)
     if issubclass(type(owner), type):
         _change_class(interpreter, owner, name, DELETED)
         return
