@@ -20,7 +20,7 @@ import functools
 import random
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,6 +46,9 @@ from braze.ir.types import TensorType
 from braze.shapes.symbolic import program_value
 from braze.tracing.symbolic.symbolic_float import NUMBER, SymbolicFloat
 from braze.tracing.symbolic.unbacked_sizes import integer_of
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 # They read nothing of a generator but its state in C, through `random()`. (`gauss` keeps a number
 # in an attribute for its next call.)
@@ -87,7 +90,7 @@ _GIVE_SEVERAL = frozenset({random.Random.sample, random.Random.choices})
 
 
 def _draw(function: Any) -> Any:
-    def draw(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def draw(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args or id(args[0]) not in interpreter.guard_context.known:
             if type(function) is types.FunctionType:
                 return interpreter.call_python(function, args, kwargs)
@@ -143,7 +146,7 @@ def _bounds(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     return (least, greatest) if -_MOST < least < greatest < _MOST else None
 
 
-def _with_constants(interpreter: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_constants(interpreter: Interpreter, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a choice; a few numbers that it chooses from as the tuple that they are."""
     if len(args) != 2 or type(args[1]) not in (list, tuple, range):
         return args
@@ -158,7 +161,7 @@ def _are_all(values: Any, kind: type) -> bool:
     return type(values) is tuple and all(type(value) is kind for value in values)
 
 
-def _is_plain(interpreter: Any, generator: Any, function: Any) -> bool:
+def _is_plain(interpreter: Interpreter, generator: Any, function: Any) -> bool:
     """Whether a generator's methods are those of its class, which is the standard one. Guarded.
     `gauss` wants its attribute, too, as it was before the frame."""
     guard_context = interpreter.guard_context
@@ -176,7 +179,7 @@ def _is_plain(interpreter: Any, generator: Any, function: Any) -> bool:
 
 
 def drawn_float(
-    interpreter: Any, generator: Any, function: Any, args: tuple[Any, ...]
+    interpreter: Interpreter, generator: Any, function: Any, args: tuple[Any, ...]
 ) -> SymbolicFloat:
     """The float that is drawn at each call."""
     tensor = drawn_tensor(interpreter, generator, function, args, NUMBER)
@@ -185,7 +188,7 @@ def drawn_float(
 
 
 def drawn_integer(
-    interpreter: Any,
+    interpreter: Interpreter,
     generator: Any,
     function: Any,
     args: tuple[Any, ...],
@@ -198,7 +201,7 @@ def drawn_integer(
     return program_value(made)
 
 
-def _shuffle(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _shuffle(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Of a list that the frame made: others would have other contents at each call."""
     if (
         len(args) != 2
@@ -219,7 +222,7 @@ def _shuffled(generator: random.Random, numbers: tuple[Any, ...]) -> list[Any]:
 
 
 def _drawn_several(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
     """What is taken of the numbers `args[1]`; a break where these are not few, or of two kinds."""
     generator, numbers, *rest = args
@@ -263,7 +266,7 @@ def _count(called: Any, numbers: tuple[Any, ...], rest: list[Any]) -> int:
 
 
 def drawn_tensor(
-    interpreter: Any,
+    interpreter: Interpreter,
     generator: Any,
     function: Any,
     args: tuple[Any, ...],
@@ -291,7 +294,7 @@ def _placeholder() -> object:
     return object()
 
 
-def placed_draws(interpreter: Any, inputs: Sequence[int]) -> tuple[Draw, ...]:
+def placed_draws(interpreter: Interpreter, inputs: Sequence[int]) -> tuple[Draw, ...]:
     """Everything drawn, with its places among the graph's inputs, which are given by number."""
     places = {number: place for place, number in enumerate(inputs)}
     return tuple(
@@ -313,11 +316,12 @@ for _function in (RANDOM_CORE.random, RANDOM_CORE.getrandbits):
 
 
 @answers(random.Random.seed)
-def seed(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def seed(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Done before the graph runs, in order with what is drawn."""
     guard_context = interpreter.guard_context
     if not args or id(args[0]) not in guard_context.known:
-        return interpreter.call_python(random.Random.seed, args, kwargs)
+        function: Any = random.Random.seed
+        return interpreter.call_python(function, args, kwargs)
     generator, rest = args[0], args[1:]
     plain = type(generator) is random.Random and not kwargs and len(rest) <= 1
     if not plain or not all(type(value) in (int, type(None)) for value in rest):
@@ -335,7 +339,7 @@ _PLAIN_ARGUMENTS = (int, float, bool, type(None), str, type)
 
 def _draws(name: str, method: Any) -> None:
     @answers(method)
-    def draw(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def draw(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args or id(args[0]) not in interpreter.guard_context.known:
             raise refusal(f"{name}() of a generator that is made here")
         generator, *rest = args
@@ -348,7 +352,7 @@ def _draws(name: str, method: Any) -> None:
 
 
 def call_random_function(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A function of the kind that `numpy.random` has: compiled from Cython."""
     handler = CALL_HANDLERS.get(function)
@@ -358,7 +362,7 @@ def call_random_function(
     return answer(interpreter, function, handler, args, kwargs)
 
 
-def _numpys_argument(interpreter: Any, name: str, value: Any) -> Any:
+def _numpys_argument(interpreter: Interpreter, name: str, value: Any) -> Any:
     """An argument as NumPy gets it: a size is a number then."""
     value = interpreter.side_effects.native(value)
     if type(value) in (list, tuple, torch.Size):
@@ -371,7 +375,7 @@ def _numpys_argument(interpreter: Any, name: str, value: Any) -> Any:
 
 
 def _drawn_by_numpy(
-    interpreter: Any, name: str, generator: Any, called: Any, args: tuple[Any, ...]
+    interpreter: Interpreter, name: str, generator: Any, called: Any, args: tuple[Any, ...]
 ) -> Any:
     """What a generator gives at each call, by what a new one gives."""
     try:
@@ -400,7 +404,7 @@ for _method_name, _method in RANDOM_METHODS.items():
 if RANDOM_SEED is not None:
 
     @answers(RANDOM_SEED)
-    def seed_numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def seed_numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`numpy.random.seed`: done before the graph runs, in order with what is drawn."""
         if len(args) != 1 or kwargs or type(args[0]) is not int:
             raise refusal("random.seed")

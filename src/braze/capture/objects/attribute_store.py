@@ -6,7 +6,7 @@ from __future__ import annotations
 import _thread
 import types
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,8 +28,12 @@ from braze.capture.tensors.attributes import store_tensor_attribute
 from braze.ir.captured.guard import ABSENT
 from braze.ir.captured.source import ObjectSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
-def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+
+def store_attribute(interpreter: Interpreter, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -54,7 +58,7 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
     store_generic(interpreter, owner, name, value)
 
 
-def _number(guard_context: Any, owner: Any) -> Any:
+def _number(guard_context: GuardContext, owner: Any) -> Any:
     """What refuses attributes as the program's number does, where a symbol stands for it."""
     cls = guard_context.type_of(owner)
     return cls() if cls in _NUMBERS and type(owner) is not cls else owner
@@ -63,7 +67,7 @@ def _number(guard_context: Any, owner: Any) -> Any:
 _NUMBERS = frozenset({int, float, bool})
 
 
-def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+def store_generic(interpreter: Interpreter, owner: Any, name: str, value: Any) -> None:
     """`object.__setattr__`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -106,7 +110,7 @@ def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
     set_instance_entry(interpreter, owner, name, value)
 
 
-def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
+def _change_class(interpreter: Interpreter, owner: type, name: str, value: Any) -> None:
     """`Class.name = value`, DELETED: `del Class.name`, of a class made in the frame."""
     if id(owner) not in interpreter.guard_context.made_classes:
         raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
@@ -121,7 +125,7 @@ def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
         interpreter.native(type.__setattr__, owner, name, value)
 
 
-def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
+def delete_attribute(interpreter: Interpreter, owner: Any, name: str) -> None:
     """`del owner.name`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -135,7 +139,7 @@ def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
     delete_generic(interpreter, owner, name)
 
 
-def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
+def delete_generic(interpreter: Interpreter, owner: Any, name: str) -> None:
     """`object.__delattr__`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -163,14 +167,16 @@ def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
         return
     if instance_entry(interpreter, owner, name) is ABSENT:
         raise_missing(interpreter, owner, name)
-    interpreter.side_effects.write(instance_dict(owner), name, DELETED, owner)
+    space = instance_dict(owner)
+    assert space is not None  # it has the entry
+    interpreter.side_effects.write(space, name, DELETED, owner)
 
 
 # Attributes of builtin objects that are None when they are deleted, as when None is written.
 _NONE_WHEN_DELETED = frozenset({types.FunctionType.__defaults__, types.FunctionType.__kwdefaults__})
 
 
-def _delete_slot(interpreter: Any, slot: Any, owner: Any, name: str) -> None:
+def _delete_slot(interpreter: Interpreter, slot: Any, owner: Any, name: str) -> None:
     """`del owner.name` of what a known object keeps outside of its dict. A slot of a class of the
     program's is read first: it must hold something. What C classes do is their own."""
     if slot in _NONE_WHEN_DELETED:
