@@ -591,18 +591,22 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
         if isinstance(target, (list, tuple)):
             for one, new in zip(target, value):
                 tracer.write(one, new, differentiable)
-        elif facts.op._schema.arguments[facts.written[0]].is_out and not target.numel():
-            _replace_empty(tracer, target, value, differentiable)
+        elif facts.op._schema.arguments[facts.written[0]].is_out:
+            _write_out(tracer, target, value, differentiable)
         else:
             tracer.write(target, value, differentiable, facts.op in UNIFORM_WRITES)
     return _results_of_write(facts, written, results[:fresh], differentiable)
 
 
-def _replace_empty(tracer: Tracer, target: Any, value: Value, differentiable: bool) -> None:
-    """`out=torch.empty(0)` takes the shape of the result."""
+def _write_out(tracer: Tracer, target: Any, value: Value, differentiable: bool) -> None:
+    """What `out=` names takes the result; `out=torch.empty(0)` its shape, too."""
     made = value.type
     assert isinstance(made, TensorType)
-    if made.shape == target.place.type.shape or made.dtype is not target.place.type.dtype:
+    if made.shape == target.place.type.shape:
+        tracer.write(target, value, differentiable)
+    elif target.numel():
+        raise Untraceable("out= changes the sizes of a tensor with elements: eager warns of that")
+    elif made.dtype is not target.place.type.dtype:
         tracer.write(target, value, differentiable)
     elif target.place.base is not None or target.place.input_index >= 0:
         raise Untraceable("out= changes the sizes of a view or of an input of the graph")

@@ -6,6 +6,7 @@ import dis
 import random
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -297,3 +298,30 @@ def test_a_scripted_module_is_one_break(make):
     assert [note.code for note in explained.break_reasons] == ["unseen-callable"]
     assert "Linear, a scripted module" in explained.break_reasons[0].reason
     assert torch.equal(explained.result, program(X))
+
+
+def test_out_that_eager_resizes_is_one_break() -> None:
+    """The rest of the frame is compiled: eager warns, and resizes."""
+
+    def program(x: torch.Tensor) -> Any:
+        given = torch.tensor(0.0)
+        torch.sigmoid(x * 2, out=given)
+        values, indices = torch.tensor(0.0), torch.tensor(0)
+        torch.sort(given[:, 0], out=(values, indices))
+        return given + 1, values * 2, indices, values.stride()
+
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    x = torch.arange(6.0).reshape(3, 2).flip(0)
+    with pytest.warns(UserWarning, match="was resized"):
+        expected = program(x)
+    compiled = braze.compile(program, backend=backend)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="was resized"):
+            found = compiled(x)
+        torch.testing.assert_close(found, expected)
+    assert len(graphs) == 3
