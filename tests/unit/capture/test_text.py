@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -68,3 +69,42 @@ def test_messages_name_tensors():
 
 def test_text_of_a_dataclass_is_made():
     agree(lambda: (lambda x: (x + 1, repr(Config(3)), f"{Config(4)}"), (X.clone(),)))
+
+
+class _Bad(ValueError):
+    def __init__(self, size: int) -> None:
+        super().__init__(f"bad {size}")
+        self.size = size
+
+
+class _Two(RuntimeError):
+    pass
+
+
+class _Missing(KeyError):
+    pass
+
+
+@pytest.mark.parametrize("convert", [str, repr])
+@pytest.mark.parametrize("make", [_Bad, lambda n: _Two("é", n), lambda n: _Two(), _Missing])
+def test_text_of_exceptions_of_own_classes(make: Any, convert: Any) -> None:
+    def program(x: torch.Tensor, n: int, given: Any) -> Any:
+        try:
+            raise make(n)
+        except Exception as problem:
+            texts = [
+                str(problem),
+                repr(problem),
+                f"{problem}",
+                f"{problem!r:>30}",
+                convert(problem),
+            ]
+        texts.append(str(given))
+        return x + len(texts[0]), texts
+
+    compiled = braze.compile(program, backend="eager", fullgraph=True)
+    x, given = torch.ones(2), make(5)
+    for n in (1, 2, 30):
+        expected, found = program(x, n, given), compiled(x, n, given)
+        assert (found[0].tolist(), found[1]) == (expected[0].tolist(), expected[1])
+        given.args = ("new", n)

@@ -45,12 +45,34 @@ def text_of(interpreter: Interpreter, value: Any, convert: Callable[[Any], str])
             message = f"{method.__name__} returned non-string (type {type(text).__name__})"
             raise ProgramRaised(TypeError(message))
         return interpreter.native(ascii, text) if convert is ascii else text
+    if method in _TEXT_OF_EXCEPTIONS and runs_python(cls):
+        return _text_of_exception(interpreter, value, method, convert)
     if id(value) in interpreter.guard_context.known and cls not in EXACT and not is_identity(value):
         raise BreakRequested("unseen-python", f"the text of a {cls.__qualname__}")
     result = call_seen(interpreter, convert, (interpreter.side_effects.native(value),), {})
     if type(result) is not str:
         result = str.__str__(result)
     return result
+
+
+_TEXT_OF_EXCEPTIONS = (BaseException.__str__, BaseException.__repr__, KeyError.__str__)
+
+
+def _text_of_exception(
+    interpreter: Interpreter, value: Any, method: Any, convert: Callable[[Any], str]
+) -> str:
+    """What the builtin method makes of the arguments of an exception of the program's own class."""
+    args = interpreter.side_effects.native(interpreter.attribute(value, "args"))
+    if method is BaseException.__repr__:
+        shows = ascii if convert is ascii else repr
+        text = text_of(interpreter, args[0] if len(args) == 1 else args, shows)
+        name = type.__dict__["__name__"].__get__(interpreter.guard_context.type_of(value))
+        return f"{name}({text})" if len(args) == 1 else f"{name}{text}"
+    if not args:
+        return ""
+    if len(args) == 1:
+        return text_of(interpreter, args[0], str if method is BaseException.__str__ else repr)
+    return text_of(interpreter, args, repr)
 
 
 def _shown(interpreter: Interpreter, text: str, numbers: tuple[ProgramInt, ...]) -> ShownText:
