@@ -128,9 +128,11 @@ CATALOGUE: dict[str, BreakReason] = {
         "a container whose contents cannot be guarded: {detail}",
         "pass the entries as separate arguments",
         example=(
-            "class Tag: ...\n"
+            "class Tag:\n"
+            "    def __hash__(self):\n"
+            "        return 1\n"
             "\n\n"
-            "tags = {Tag(), Tag()}\n"
+            "tags = {Tag(), Tag()}  # which is which, `__eq__` says\n"
             "\n\n"
             "def f(x):\n"
             "    return x * sum(1 for tag in tags)"

@@ -18,6 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.arrays.calls import set_up
+from braze.capture.calls.c_functions import put_member
 from braze.capture.calls.call_cache import KnownCalls
 from braze.capture.calls.torch_calls import TensorNames, as_seen, program_raised
 from braze.capture.frames.caller_frames import C_FUNCTIONS, Callers
@@ -142,6 +143,7 @@ class Interpreter:
             self.origin,
             functools.partial(wrap_lazy, self),
         )
+        self.side_effects.put = functools.partial(put_member, self)
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.runs_backward = False

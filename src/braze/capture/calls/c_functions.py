@@ -589,6 +589,18 @@ def call_with_key(interpreter: Interpreter, function: Any, owner: Any, key: Any,
     return call_seen(interpreter, function, (owner, key, *rest), {})
 
 
+def put_member(interpreter: Interpreter, container: Any, key: Any, value: Any) -> None:
+    """Put a key into a copy of a container from outside, which asks for its hash. Eager does not:
+    one that changes something is refused."""
+    marks = interpreter.marks()
+    if type(container) is set:
+        call_seen(interpreter, set.add, (container, key), {})
+    else:
+        call_seen(interpreter, dict.__setitem__, (container, key, value), {})
+    if interpreter.marks() != marks:
+        raise BreakRequested("unsupported-container", "a key whose hash changes something")
+
+
 def is_plain_key(key: Any) -> bool:
     """Whether C code looks a key up without asking the program."""
     cls = type(key)

@@ -19,6 +19,7 @@ from braze.capture.state.provenance import module_of_class
 from braze.capture.state.string_escape import handed_over
 from braze.compat.python.code_patching import redirected_code, set_code, target_of
 from braze.compat.python.packages import is_of_package
+from braze.shapes.symbolic import ProgramInt
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -29,6 +30,7 @@ _NOT_FROM_C = frozenset(
     "__getattribute__ __mro_entries__".split()
 )
 _OWN = ("braze", "torch")
+_GIVE_INTEGERS = frozenset({"__hash__", "__index__", "__len__"})
 
 
 @final
@@ -54,6 +56,8 @@ class ReentrantCall:
             return self._as_always()(*args, **kwargs)
         try:
             result = interpreter.call(self._function, *args, **kwargs)
+            if type(result) is ProgramInt and self.code.co_name in _GIVE_INTEGERS:
+                return int(result)  # C code takes nothing else
             return handed_over(interpreter.reader, result)
         except ProgramRaised as raised:
             problem = raised.exception

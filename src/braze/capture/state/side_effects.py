@@ -13,10 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
-import torch
-
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import CONSTANTS, GuardContext, is_constant, is_identity
+from braze.capture.state.hashed_members import (
+    Put,
+    copy_of_objects,
+    is_plain_key,
+    refuse_put,
+)
 from braze.capture.state.hidden_members import asks_members, is_key
 from braze.capture.state.special_methods import check_given_up
 from braze.frozen import frozen
@@ -183,6 +187,7 @@ class SideEffects:
         self.touched: set[int] = set()
         self.cell_sources: dict[int, Source] = {}
         self.cell_objects: dict[int, Source] = {}
+        self.put: Put = refuse_put
 
     def _marks_of_writes(self, writes: DictWrites) -> list[Any]:
         """Of entries that get another value than they have."""
@@ -209,6 +214,7 @@ class SideEffects:
         for table in (self.writes, self.slots, self.cells, self.shadows, self.shadow_of):
             table.clear()
         self.unsettled.clear()
+        self.put = refuse_put
         self.added.clear()
         self.touched.clear()
 
@@ -512,7 +518,7 @@ class SideEffects:
             base: Any = set if issubclass(type(value), set) else frozenset
             members = [*base.__iter__(value)]  # not the subclass's
             if not all(is_constant(item) or is_identity(item) for item in members):
-                raise BreakRequested("unsupported-container", "a set of objects")
+                return copy_of_objects(self.guard_context, value, source, self.put)
             expected = base.__new__(type(value), *([members] if base is frozenset else []))
             if base is set:
                 set.update(expected, members)
@@ -546,12 +552,6 @@ class SideEffects:
             return collections.deque(items, _MAXLEN(value))
         return items
 
-    def _is_found(self, key: Any) -> bool:
-        """Whether a dict finds an object by its identity alone, as `object` hashes and compares."""
-        lookup, cls = self.guard_context.lookup, type(key)
-        own = lookup(cls, "__hash__") is object.__hash__ and lookup(cls, "__eq__") is object.__eq__
-        return own and id(cls) not in self.guard_context.made_classes
-
     def _copy_dict(self, value: Any, source: Source) -> Any:
         keys = [key for key, _ in ordered_items(value)]
         guard_context = self.guard_context
@@ -559,9 +559,9 @@ class SideEffects:
             guard_context.guard(source, GuardKind.DICT_KEYS, tuple(keys))
         else:
             self._guard_length(value)
+            if not all(is_plain_key(guard_context, key) for key in keys):
+                return copy_of_objects(guard_context, value, source, self.put)
             for index, key in enumerate(keys):
-                if not (is_key(key) or issubclass(type(key), torch.Tensor) or self._is_found(key)):
-                    raise BreakRequested("unsupported-container", "a dict keyed by objects")
                 if type(key) is tuple:
                     guard_context.guard(DictKeySource(source, index), GuardKind.ID_MATCH, key)
                     guard_context.keep(key)

@@ -158,6 +158,19 @@ class DictValueSource:
 
 @final
 @frozen
+class DictEntrySource:
+    """What a dict has under its index-th key, found without a lookup: the keys hash or compare by
+    code of the program."""
+
+    base: Source
+    index: int
+
+    def __str__(self) -> str:
+        return f"list({self.base}.values())[{self.index}]"
+
+
+@final
+@frozen
 class PeekSource:
     """The item that the builtin iterator at `base` gives after `place` others; it stays there."""
 
@@ -296,6 +309,7 @@ Source: TypeAlias = (
     | ItemSource
     | DictKeySource
     | DictValueSource
+    | DictEntrySource
     | PeekSource
     | IteratedSource
     | ReferentSource

@@ -32,6 +32,7 @@ from braze.ir.captured.source import (
     CellObjectSource,
     CellSource,
     ClosureSource,
+    DictEntrySource,
     DictKeySource,
     DictValueSource,
     FunctionGlobalSource,
@@ -101,10 +102,19 @@ def read_global(namespace: dict[str, Any], name: str) -> Any:
     return (found if isinstance(found, dict) else vars(found))[name]
 
 
-def keys_in_order(container: dict[Any, Any]) -> tuple[Any, ...]:
-    """The keys of a dict, by its builtin class: an OrderedDict keeps its order apart."""
+def keys_in_order(container: Any) -> tuple[Any, ...]:
+    """The keys of a dict or the members of a set, by its builtin class: an OrderedDict keeps its
+    order apart."""
+    if issubclass(type(container), (set, frozenset)):
+        members: Any = set if issubclass(type(container), set) else frozenset
+        return tuple(members.__iter__(container))
     base = OrderedDict if issubclass(type(container), OrderedDict) else dict
     return tuple(base.keys(container))
+
+
+def values_in_order(container: dict[Any, Any]) -> tuple[Any, ...]:
+    """The values of a dict that is no OrderedDict, by its builtin class."""
+    return tuple(dict.values(container))
 
 
 def dict_of(value: Any) -> dict[str, Any]:
@@ -369,6 +379,10 @@ _ROWS: dict[type, _Row] = {
     DictValueSource: _Row(
         _write_dict_value,
         lambda s, f, b, k: read_item(b, k),
+    ),
+    DictEntrySource: _Row(
+        lambda w, s: f"{w.constant(values_in_order)}({w.read(s.base)})[{s.index}]",
+        lambda s, f, b: values_in_order(b)[s.index],
     ),
     PeekSource: _Row(
         lambda w, s: f"{w.constant(peek)}({w.read(s.base)}, {s.place})",
