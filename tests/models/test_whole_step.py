@@ -5,7 +5,8 @@ eager's does, or 1e-4 of it; so does each gradient at the first step, where all 
 have the same parameters, and all gradients together at each. Autocast's float64 run is one without
 autocast; in half precision, single gradients are not compared. The first step, which makes the
 optimizer's state, is compiled like the others, though it would be left to eager. `make gradients`
-compares those of all models; other runs, those of two.
+compares those of all models, each trained in three ways; other runs compare those of two and train
+each model once or twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ OPTIMIZERS: dict[str, Make] = {
     "sgd": lambda p: optim.SGD(p, lr=0.01, momentum=0.9),
     "adamw": lambda p: optim.AdamW(p, lr=1e-3),
 }
-QUICK = {("bert", "adamw"), ("resnet18", "sgd")}
+QUICK = {("bert", "adamw"), ("resnet18", "sgd")}  # their gradients are compared everywhere
 STEPS = 20
 # Relative errors of inputs that an arithmetic rounds, and how many more draws of them are run.
 ROUNDING = {False: 2.0**-24, True: 2.0**-9}  # with autocast: bfloat16
@@ -96,10 +97,19 @@ def error_of(found: list[Any], exact: list[Any]) -> float:
     return sum((a - b).square().sum().item() for a, b in pairs) ** 0.5
 
 
+def ways(name: str) -> list[str]:
+    """How a model is trained: the costly ones in one way each, all three among them."""
+    if ALL_GRADIENTS:
+        return [*OPTIMIZERS, "autocast"]
+    alone = {"resnet18": "sgd", "densenet121": "adamw", "unet": "autocast"}
+    plain = list(OPTIMIZERS)[EIGHT.index(name) % 2]
+    return [alone[name]] if name in alone else [plain, "autocast"]
+
+
 def cases() -> list[Any]:
     found = []
     for name in EIGHT:
-        for kind in (*OPTIMIZERS, "autocast"):
+        for kind in ways(name):
             marks = [] if (name, kind) in QUICK else [pytest.mark.slow]
             found.append(pytest.param(name, kind, marks=marks, id=f"{name}-{kind}"))
     return found
