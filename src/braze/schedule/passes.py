@@ -30,6 +30,7 @@ from braze.schedule.fusion.build_kernel import build_kernel
 from braze.schedule.fusion.fuse import Extern, Fused, fuse
 from braze.schedule.fusion.fuse_scalars import join_numbers
 from braze.schedule.fusion.name_kernels import name_kernels
+from braze.schedule.matmul.attention_backward_kernels import fuse_attention_backward
 from braze.schedule.matmul.attention_kernel import fuse_attention_kernels
 from braze.schedule.matmul.matmul_fusion import ChooseProduct, fuse_products
 from braze.schedule.matmul.unaligned_gemm import write_odd_rows
@@ -255,6 +256,8 @@ STATEMENT_PASSES: tuple[StatementPass, ...] = (
 def _fuse_attention(final: Rewritten, state: Arrangement) -> Rewritten:
     through = state.target.computes_again
     joined, settled = fuse_attention_kernels(state.program, final.steps, final.settled, through)
+    if state.target.joins_attention_backward:
+        joined, settled = fuse_attention_backward(state.program, joined, settled)
     return replace(final, steps=tuple(joined), settled=settled)
 
 

@@ -47,6 +47,7 @@ class Target:
         that is read later waits without the rest.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
     joins_attention: products around a softmax of a function of scores are one kernel with it.
+    joins_attention_backward: and those of its backward two, which compute scores again.
     writes_odd_rows: large products of halves whose results have rows of any alignment are kernels,
         which need SHARED_BYTES.
     packed_products: products of float32 of at least so many multiplications may be kernels by
@@ -84,6 +85,7 @@ class Target:
     computes_later: bool
     writes_over: bool
     joins_attention: bool
+    joins_attention_backward: bool
     writes_odd_rows: bool
     packed_products: int
     repeats_blocks: bool
@@ -121,6 +123,7 @@ CPU = Target(
     computes_later=True,
     writes_over=True,
     joins_attention=True,
+    joins_attention_backward=False,
     writes_odd_rows=False,
     packed_products=1 << 22,
     repeats_blocks=True,
@@ -161,6 +164,7 @@ def gpu_target(device: DeviceModel) -> Target:
         computes_later=False,
         writes_over=True,
         joins_attention=True,
+        joins_attention_backward=True,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
         repeats_blocks=False,

@@ -22,7 +22,7 @@ from braze.codegen.cpp.index import index_text, operand_text
 from braze.codegen.cpp.operators import TYPES, cast_text
 from braze.codegen.cpp.scope import CppScope, CppTerm
 from braze.codegen.cpp.text import indented
-from braze.codegen.hidden_scores import visible_where
+from braze.ir.kernels.hidden_scores import visible_where
 from braze.ir.kernels.schedule import AttentionProducts, Kernel, Matrix, Store, offset
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
@@ -33,7 +33,7 @@ _ARGUMENTS = "char* const* p, const i64* sizes, const i64* c"
 
 def attention_text(kernel: Kernel, sizes: Mapping[Symbol, str]) -> str:
     """The functions of a kernel that has `attention`, with NAME where its name belongs."""
-    assert kernel.attention is not None
+    assert isinstance(kernel.attention, AttentionProducts)
     writer = _AttentionWriter(kernel, kernel.attention, sizes)
     return writer.range_function() + "\n" + writer.entry_function()
 
@@ -92,8 +92,10 @@ class _AttentionWriter:
 
     def _parameters(self) -> list[str]:
         lines = []
+        phase = self.kernel.phases[0]
+        stored = {store.target for store in (*phase.body, *phase.row)}
         for number, buffer in enumerate(self.kernel.memory):
-            const = "" if buffer is self._store().target else "const "
+            const = "" if buffer in stored else "const "
             ctype = f"{const}{TYPES[buffer.dtype].memory}*"
             lines.append(f"{ctype} __restrict p{number} = ({ctype})p[{number}];")
         return lines
@@ -153,8 +155,27 @@ class _AttentionWriter:
             f"    const float inverse = 1.0f / sums[{m} - first];",
             f"    for (i64 {out} = 0; {out} < {index_text(as_expr(size), self.sizes)}; ++{out})",
             f"        {pointer}[{place}] = {text};",
+            *indented(self._row_stores(), 1),
             "}",
         ]
+
+    def _row_stores(self) -> list[str]:
+        """What is stored of a query's largest score and sum."""
+        attention, lines = self.attention, []
+        (m, _), scope = self.kernel.rows[-1], self._scope("u")
+        names = {attention.most: "most", attention.sums: "sums"}
+        scope.local = {
+            buffer: lambda load: CppTerm(f"{names[load.buffer]}[{m} - first]", 2)
+            for buffer in names
+            if buffer is not None
+        }
+        for store in self.kernel.phases[0].row:
+            value = scope.emit(store.value).text
+            place = index_text(offset(store.target, store.coordinates), self.sizes)
+            pointer = f"p{self.kernel.memory.index(store.target)}"
+            lines.append(f"{pointer}[{place}] = {value};")
+        outer, _, inner = scope.lines
+        return [*outer, *inner, *lines]
 
     # --- a tile ----------------------------------------------------------------------------------
 

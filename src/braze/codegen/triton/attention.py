@@ -21,13 +21,6 @@ from typing import final
 
 import torch
 
-from braze.codegen.hidden_scores import (
-    factor_of,
-    unmasked,
-    visible_where,
-    with_joined_indices,
-    with_visible,
-)
 from braze.codegen.triton.forms import forms_of_attention
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.operators import HALVES, cast_text
@@ -35,6 +28,13 @@ from braze.codegen.triton.scope import TritonScope, TritonTerm
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.codegen.triton.visibility import Side, visible_lines
 from braze.ir.device_model import DeviceModel
+from braze.ir.kernels.hidden_scores import (
+    factor_of,
+    unmasked,
+    visible_where,
+    with_joined_indices,
+    with_visible,
+)
 from braze.ir.kernels.loops import Scalar
 from braze.ir.kernels.schedule import AttentionProducts, Kernel, Matrix, Store, offset
 from braze.shapes.expr import as_expr, constant_value
@@ -58,7 +58,7 @@ def attention_tilings(kernel: Kernel, wide: bool, device: DeviceModel) -> list[T
     """The ways to compute an attention, the likeliest first: a block is smaller where there would
     not be a program for each processor."""
     attention = kernel.attention
-    assert attention is not None
+    assert isinstance(attention, AttentionProducts)
     width = max(attention.query.width, attention.values.width)
     is_half = attention.query.buffer.dtype in HALVES
     table = _SHAPES if is_half else _FLOAT_SHAPES
@@ -78,7 +78,7 @@ def attention_tilings(kernel: Kernel, wide: bool, device: DeviceModel) -> list[T
 
 def attention_lines(kernel: Kernel, scope: TritonScope, numerics: str) -> list[str]:
     """The function's lines; scope: of the function, before anything is computed in it."""
-    assert kernel.attention is not None
+    assert isinstance(kernel.attention, AttentionProducts)
     return _TritonAttention(kernel, kernel.attention, scope, numerics).text()
 
 
@@ -256,6 +256,28 @@ class _TritonAttention:
             f"{e.name} = e_lane[None, :]",
             f"out = tl.where((total == 0)[:, None], {empty}, acc * (1.0 / total)[:, None])",
             f"tl.store({pointer} + {place} + tl.zeros([YB, EB], tl.int32), {value}{mask})",
+        ]
+        if self.kernel.phases[0].row:
+            self._row_results()
+
+    def _row_results(self) -> None:
+        """What is stored of each row's largest score and sum."""
+        attention, tiling = self.attention, self.scope.tiling
+        *rows, y, _ = tiling.dimensions
+        _, factor = self._score(True)
+        forms = {} if self.numerics != "eager" else self.scope.forms
+        inner = replace(tiling, dimensions=(*rows, y), reduced="")
+        scope = TritonScope(inner, self.scope.pointers, self.scope.sizes, forms, prefix="h")
+        scope.local.update(self.scope.local)
+        for buffer, text in ((attention.most, f"top * {factor}"), (attention.sums, "total")):
+            if buffer is not None:
+                scope.local[buffer] = scope.assign(text, frozenset("y"))
+        for store in self.kernel.phases[0].row:
+            scope.store(store.target, store.coordinates, scope.emit(store.value))
+        self.lines += [
+            f"{self._m} = own_low + tl.arange(0, YB)",
+            *([] if y.is_exact else [f"ym = {self._m} < length"]),
+            *scope.lines[0],
         ]
 
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from braze.codegen.triton.attention import attention_tilings
+from braze.codegen.triton.attention_gradients import gradient_tilings
 from braze.codegen.triton.product import product_tilings
 from braze.codegen.triton.prologue import may_pay
 from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
 from braze.ir.device_model import DeviceModel
-from braze.ir.kernels.schedule import Kernel, scatters
+from braze.ir.kernels.schedule import AttentionGradients, Kernel, scatters
 
 _FACTORS = (0.5, 2.0)
 _LARGEST_BLOCK = 65536  # points of a program
@@ -28,7 +29,7 @@ def candidate_tilings(kernel: Kernel, device: DeviceModel) -> list[Tiling]:
     """The cost model's tiling, then others; each once. None where a matrix would be computed by
     too many programs again."""
     if kernel.attention is not None:
-        return attention_tilings(kernel, is_wide(kernel), device)
+        return _of_attention(kernel, device)
     if kernel.product is not None:
         found = product_tilings(kernel, is_wide(kernel), device)
         return [tiling for tiling in found if may_pay(kernel, tiling, device)]
@@ -44,13 +45,19 @@ def candidate_tilings(kernel: Kernel, device: DeviceModel) -> list[Tiling]:
 def first_tiling(kernel: Kernel, device: DeviceModel) -> Tiling:
     """The cost model's tiling."""
     if kernel.attention is not None:
-        return attention_tilings(kernel, is_wide(kernel), device)[0]
+        return _of_attention(kernel, device)[0]
     if kernel.product is not None:
         return product_tilings(kernel, is_wide(kernel), device)[0]
     return plan_tiling(kernel, device)
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _of_attention(kernel: Kernel, device: DeviceModel) -> list[Tiling]:
+    is_backward = isinstance(kernel.attention, AttentionGradients)
+    tilings = gradient_tilings if is_backward else attention_tilings
+    return tilings(kernel, is_wide(kernel), device)
 
 
 def _others(base: Tiling) -> Iterator[Tiling]:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from braze.codegen.triton.attention import attention_lines
+from braze.codegen.triton.attention_gradients import gradient_lines
 from braze.codegen.triton.fold import TritonFold
 from braze.codegen.triton.forms import forms_of_kernel
 from braze.codegen.triton.index import index_text, operand_text
@@ -26,7 +27,7 @@ from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer, Scatter
 from braze.ir.kernels.scalars import loads
-from braze.ir.kernels.schedule import Kernel, Product, Store, scalar_of
+from braze.ir.kernels.schedule import AttentionGradients, Kernel, Product, Store, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _LONG_WALK = 8  # blocks
@@ -77,7 +78,9 @@ class _FunctionWriter:
 
     def text(self) -> list[str]:
         if self.kernel.attention is not None:
-            return attention_lines(self.kernel, self.scope, self.numerics)
+            is_backward = isinstance(self.kernel.attention, AttentionGradients)
+            lines = gradient_lines if is_backward else attention_lines
+            return lines(self.kernel, self.scope, self.numerics)
         if self.kernel.product is not None:
             return self._product(self.kernel.product)
         if self.kernel.columns:

@@ -26,7 +26,15 @@ from braze.frozen import frozen
 from braze.ir.device_model import DeviceModel
 from braze.ir.kernels.loops import Buffer, Scalar
 from braze.ir.kernels.scalars import loads, walk
-from braze.ir.kernels.schedule import Accumulate, ComputedMatrix, Kernel, Loop, offset, scalar_of
+from braze.ir.kernels.schedule import (
+    Accumulate,
+    ComputedMatrix,
+    Kernel,
+    Loop,
+    functions_of,
+    offset,
+    scalar_of,
+)
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
 _READ = 16  # bytes that a thread reads at once
@@ -196,7 +204,8 @@ def _computed(kernel: Kernel) -> list[ComputedMatrix]:
 
 def _index_values(kernel: Kernel) -> Iterable[Expr]:
     if kernel.attention is not None:
-        yield from _indices(kernel.attention.score)
+        for scalar in functions_of(kernel.attention):
+            yield from _indices(scalar)
     for computed in _computed(kernel):
         yield from _indices(computed.value)
     for phase in kernel.phases:

@@ -13,6 +13,7 @@ from braze.ir.kernels.loops import Buffer
 from braze.ir.kernels.print_loops import print_scalar, print_statement, print_view
 from braze.ir.kernels.schedule import (
     Accumulate,
+    AttentionGradients,
     AttentionProducts,
     ExternStep,
     Kernel,
@@ -105,8 +106,10 @@ def _computed(product: Product) -> list[str]:
     return lines
 
 
-def _attention(attention: AttentionProducts) -> list[str]:
-    """What its products and its softmax are of."""
+def _attention(attention: AttentionProducts | AttentionGradients) -> list[str]:
+    """What its products and its softmax, or its sums, are of."""
+    if isinstance(attention, AttentionGradients):
+        return _gradients(attention)
     matrices = (attention.query, attention.keys, attention.values)
     query, keys, values = map(_matrix, matrices)
     empty = ", zero where all is -inf" if attention.empty_is_zero else ""
@@ -115,6 +118,21 @@ def _attention(attention: AttentionProducts) -> list[str]:
         f"  softmax over {_loop(attention.keys_loop)} of {print_scalar(attention.score)}{empty}",
         f"  @ {values}",
     ]
+
+
+def _gradients(attention: AttentionGradients) -> list[str]:
+    lines = [
+        f"  {product.target} = {_matrix(product.rows)} @ {_matrix(product.columns)} transposed"
+        for product in attention.products
+    ]
+    lines.append(f"  queries {_loop(attention.queries)}, keys {_loop(attention.keys)}")
+    if attention.visible is not None:
+        lines.append(f"  zero but where {print_scalar(attention.visible)}")
+    lines += [
+        f"  {each.target} = sum of {print_scalar(each.weight)} * {_matrix(each.matrix)}"
+        for each in attention.sums
+    ]
+    return lines
 
 
 def _matrix(matrix: Matrix) -> str:

@@ -161,6 +161,8 @@ class AttentionProducts:
     keys_loop: the keys' symbol and count. score: what the softmax is of, over the key and the
         kernel's rows, the last of which is the query's.
     empty_is_zero: a row whose scores are all -inf gives zeros; else no numbers.
+    most, sums: what rows of the phase load of each row: its largest score, and the sum of the
+        exponentials of how far all are above that; None where none of them is stored.
     """
 
     scores: Buffer
@@ -170,6 +172,48 @@ class AttentionProducts:
     keys_loop: Loop
     score: Scalar
     empty_is_zero: bool
+    most: Buffer | None = None
+    sums: Buffer | None = None
+
+
+@final
+@frozen(eq=False)
+class TileProduct:
+    """target = rows @ columns transposed, one element a query and key, in float32; never in memory.
+    rows: [queries, width]; columns: [keys, width]."""
+
+    target: Buffer
+    rows: Matrix
+    columns: Matrix
+
+
+@final
+@frozen(eq=False)
+class WeighedSum:
+    """target[own, ..] = sum over what is walked of weight * matrix[walked, ..]. weight: over the
+    kernel's rows and the walked loop."""
+
+    target: Buffer
+    weight: Scalar
+    matrix: Matrix
+
+
+@final
+@frozen(eq=False)
+class AttentionGradients:
+    """Sums of rows of matrices, weighed by functions of scores of which none is ever in memory.
+
+    products: what the weights are computed of, loaded at (batch, query, key); the first are the
+        scores. queries, keys: the loops; one is the last of the kernel's rows, the other is walked.
+    visible: the condition outside which all weights are zero; None: nothing is known.
+    sums: what is stored, one phase each.
+    """
+
+    products: tuple[TileProduct, ...]
+    queries: Loop
+    keys: Loop
+    visible: Scalar | None
+    sums: tuple[WeighedSum, ...]
 
 
 @final
@@ -211,8 +255,8 @@ class Kernel:
     product: what is computed first; the rows are then its batch, and the loops of the single phase
         m and n, whose points read its target where they are.
     spread: where several programs share a row, how; both of its buffers are in `memory`.
-    attention: what is computed in place of the single phase's loads of the target that it stores
-        to; the last of the rows is a loop of the phase, too.
+    attention: what is computed in place of the phases' loads of the targets that they store to; the
+        last of the rows is a loop of each phase, too.
     """
 
     name: str
@@ -226,7 +270,7 @@ class Kernel:
     block: int = 0
     product: Product | None = None
     spread: Spread | None = None
-    attention: AttentionProducts | None = None
+    attention: AttentionProducts | AttentionGradients | None = None
 
 
 @final
@@ -367,6 +411,13 @@ def origins_of(kernel: Kernel) -> tuple[Origin, ...]:
 def scalar_of(statement: Store | Accumulate) -> Scalar:
     """What it stores or folds."""
     return statement.value if isinstance(statement, Store) else statement.body
+
+
+def functions_of(attention: AttentionProducts | AttentionGradients) -> tuple[Scalar, ...]:
+    """What an attention computes of scores."""
+    if isinstance(attention, AttentionProducts):
+        return (attention.score,)
+    return tuple([each.weight for each in attention.sums])
 
 
 def row_points(loops: Iterable[Loop]) -> int | None:

@@ -21,6 +21,7 @@ from braze.ir.kernels.print_schedule import print_step
 from braze.ir.kernels.scalars import walk
 from braze.ir.kernels.schedule import (
     Accumulate,
+    AttentionGradients,
     AttentionProducts,
     ExternStep,
     Kernel,
@@ -213,8 +214,13 @@ class _KernelChecker:
             self._check_scalar(computed.value)
         self._inside.add(product.target)
 
-    def _check_attention(self, attention: AttentionProducts, rows: set[Symbol]) -> None:
+    def _check_attention(
+        self, attention: AttentionProducts | AttentionGradients, rows: set[Symbol]
+    ) -> None:
         self._scope = rows - {self._kernel.rows[-1][0]}
+        if isinstance(attention, AttentionGradients):
+            self._check_gradients(attention, rows)
+            return
         for matrix in (attention.query, attention.keys, attention.values):
             self._load(matrix.buffer)
             self._check_symbols((matrix.start,))
@@ -222,6 +228,25 @@ class _KernelChecker:
         self._scope = rows | {attention.keys_loop[0]}
         self._check_scalar(attention.score)
         self._inside |= {store.target for phase in self._kernel.phases for store in phase.body}
+        self._inside |= {b for b in (attention.most, attention.sums) if b is not None}
+
+    def _check_gradients(self, attention: AttentionGradients, rows: set[Symbol]) -> None:
+        own = self._kernel.rows[-1][0]
+        loops = {attention.queries[0], attention.keys[0]}
+        _require(own in loops and len(loops) == 2, "it has rows of neither queries nor keys")
+        targets = [store.target for phase in self._kernel.phases for store in phase.body]
+        same = targets == [each.target for each in attention.sums]
+        _require(same, "its phases do not store its sums")
+        matrices = [m for product in attention.products for m in (product.rows, product.columns)]
+        for matrix in (*matrices, *(each.matrix for each in attention.sums)):
+            self._load(matrix.buffer)
+            self._check_symbols((matrix.start,))
+        self._inside |= {product.target for product in attention.products}
+        self._scope = rows | loops
+        for scalar in (attention.visible, *(each.weight for each in attention.sums)):
+            if scalar is not None:
+                self._check_scalar(scalar)
+        self._inside |= {*targets}
 
     def _check_statements(self, statements: Sequence[Store | Accumulate]) -> None:
         for statement in statements:

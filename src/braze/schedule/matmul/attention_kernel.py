@@ -9,7 +9,8 @@
 becomes
     kernel k1: rows .., i1 < length: attention of q, k, v by score(..)
 
-The function of the score is any that has no fold: masks, biases, caps, what it looks up.
+The function of the score is any that has no fold: masks, biases, caps, what it looks up. What the
+softmax's kernel stores of a row's largest score, and of the sum, the kernel stores, too.
 Refused: few queries; scores of float64; probabilities or scores that others read; a product that
 the rows of the softmax do not number by (batch, query).
 """
@@ -63,10 +64,10 @@ from braze.shapes.substitution import substitute
 
 _LOG = logging.getLogger("braze.fusion")
 _PRODUCTS = ("aten::bmm", "aten::mm")
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _AROUND = "it is not between two products that alone read what it reads and makes"
 _FEWEST = 32  # queries: a kernel computes blocks of 64
-_WIDEST = 256  # of queries and values: what a tile keeps is on the stack
+WIDEST = 256  # of queries and values: what a tile keeps is on the stack
 
 
 def fuse_attention_kernels(
@@ -87,7 +88,7 @@ def fuse_attention_kernels(
                 found[places[1]] = made
                 _LOG.info("attention at %s: one kernel, no scores in memory", step.name)
     if through:
-        _drop_unread(found, kept | {*program.inputs}, steps)
+        drop_unread(found, kept | {*program.inputs}, steps)
     gone = sum(step is None for step in found[: max(settled, 0)])
     return [step for step in found if step is not None], settled - gone
 
@@ -95,7 +96,7 @@ def fuse_attention_kernels(
 # --- private -------------------------------------------------------------------------------------
 
 
-def _drop_unread(found: list[Step | None], kept: set[Buffer], before: Sequence[Step]) -> None:
+def drop_unread(found: list[Step | None], kept: set[Buffer], before: Sequence[Step]) -> None:
     """Leave out kernels whose results were read, and now are by nobody."""
     while True:
         read = {b for s in found if s is not None for b in {*memory_of(s)} - {*_only_written(s)}}
@@ -121,13 +122,20 @@ def _only_written(step: Step) -> set[Buffer]:
 @final
 @frozen
 class _Softmax:
-    """score: of a row's keys, over `rows` and `keys`; empty_is_zero: rows of -inf."""
+    """score: of a row's keys, over `rows` and `keys`; empty_is_zero: rows of -inf; row: what is
+    stored of each row's largest score and sum, which are read as loads of `_MOST` and `_SUMS`."""
 
     rows: tuple[Loop, ...]
     score: Scalar
     keys: tuple[Symbol, Expr | int]
     store: Store
     empty_is_zero: bool
+    row: tuple[Store, ...] = ()
+
+
+_MOST, _SUMS = (
+    Buffer(name, torch.float32, (), (), torch.device("cpu")) for name in ("most", "sums")
+)
 
 
 def _around(steps: Sequence[Step], number: int, kept: set[Buffer]) -> tuple[int, int] | None:
@@ -136,8 +144,9 @@ def _around(steps: Sequence[Step], number: int, kept: set[Buffer]) -> tuple[int,
     kernel = steps[number]
     assert isinstance(kernel, Kernel)
     makers = {b: place for place, s in enumerate(steps[:number]) for b in written(s)}
-    first = [makers[b] for b in kernel.memory if b in makers and _is_product(steps[makers[b]])]
-    inner = {*written(kernel)}
+    first = [makers[b] for b in kernel.memory if b in makers and is_product(steps[makers[b]])]
+    inner = {s.target for s in kernel.phases[-1].body} & {*kernel.memory}
+    rows = {*written(kernel)} - inner
     readers = [
         place
         for place, s in enumerate(steps)
@@ -153,9 +162,11 @@ def _around(steps: Sequence[Step], number: int, kept: set[Buffer]) -> tuple[int,
     # All of it is computed where the second product is: what its parts read is to be the same then.
     is_same = not _written_between(steps, before, behind) & ({*memory_of(steps[before])} - {scores})
     is_same &= not _written_between(steps, number, behind) & {*kernel.memory}
+    # Nor are its rows read before.
+    is_same &= not any(rows & {*memory_of(s)} for s in steps[number + 1 : behind + 1])
     is_closed = not others and scores not in kept and is_same
     # What others compute between does not need it: it is late, and they may be read by it.
-    return (before, behind) if is_closed and _is_product(steps[behind]) else None
+    return (before, behind) if is_closed and is_product(steps[behind]) else None
 
 
 def _written_between(steps: Sequence[Step], first: int, last: int) -> set[Buffer]:
@@ -163,7 +174,8 @@ def _written_between(steps: Sequence[Step], first: int, last: int) -> set[Buffer
     return {b for s in steps[first + 1 : last] for b in written(s)}
 
 
-def _is_product(step: Step) -> bool:
+def is_product(step: Step) -> bool:
+    """Whether a step is a call that multiplies two matrices, or two batches of them."""
     if not isinstance(step, ExternStep) or len(written(step)) != 1:
         return False
     call = step.call
@@ -193,18 +205,20 @@ def _attention(
     there = offset(softmax.store.target, softmax.store.coordinates)
     if weights.buffer is not softmax.store.target or constant_value(there - expected) != 0:
         return "its probabilities lie in another order"
-    if not (_is_dense(weights) and constant_value(weights.offset) == 0):
+    if not (is_dense(weights) and constant_value(weights.offset) == 0):
         return "its probabilities lie in another order"
     width = matrices[2].width
     e = Symbol("e0", 0, width - 1)
     at = (place, as_expr(m), as_expr(e))[-len(target.shape) :]
+    inner = (_MOST, _SUMS) if softmax.row else ()
     attention = AttentionProducts(
-        scores, *matrices, softmax.keys, softmax.score, softmax.empty_is_zero
+        scores, *matrices, softmax.keys, softmax.score, softmax.empty_is_zero, *inner
     )
     store = Store(target, at, Load(target, at), behind.call.origin)
     read = [matrix.buffer for matrix in matrices] + [load.buffer for load in loads(softmax.score)]
-    memory = tuple(dict.fromkeys([*(b for b in read if b is not scores), target]))
-    phase = Phase(((m, length), (e, width)), (store,))
+    made = (target, *(each.target for each in softmax.row))
+    memory = tuple(dict.fromkeys([*(b for b in read if b is not scores), *made]))
+    phase = Phase(((m, length), (e, width)), (store,), softmax.row)
     return Kernel(kernel.name, softmax.rows, (phase,), memory, attention=attention)
 
 
@@ -230,11 +244,11 @@ def _matrices(
     query, keys, values = found
     if query is None or keys is None or values is None:
         return "its width is not known"
-    if any(m.buffer.dtype not in _DTYPES for m in (query, keys, values)):
+    if any(m.buffer.dtype not in DTYPES for m in (query, keys, values)):
         return "its products are of another dtype"
     if through and query.buffer.dtype != keys.buffer.dtype:
         return "its products are of several dtypes"
-    if not 0 < max(query.width, values.width) <= _WIDEST or not values.width:
+    if not 0 < max(query.width, values.width) <= WIDEST or not values.width:
         return "it is wide"
     queries = constant_value(length)
     return (
@@ -253,10 +267,9 @@ def _softmax(kernel: Kernel) -> _Softmax | str:
         return "it is no softmax over rows"
     values: dict[Buffer, tuple[tuple[Expr | Scalar, ...], Scalar]] = {}
     folds: dict[Buffer, tuple[str, Scalar]] = {}
+    rows: list[Store] = []
     for phase in kernel.phases:
-        if phase.row:
-            return "it computes something of each row"
-        for statement in phase.body:
+        for statement in (*phase.body, *phase.row):
             whole = _resolved(
                 statement.value if isinstance(statement, Store) else statement.body, values
             )
@@ -264,15 +277,50 @@ def _softmax(kernel: Kernel) -> _Softmax | str:
                 return "what it computes is read at another place"
             if isinstance(statement, Accumulate):
                 folds[statement.target] = statement.kind, whole
-            else:
-                values[statement.target] = statement.coordinates, whole
+                continue
+            values[statement.target] = statement.coordinates, whole
+            if statement in phase.row:
+                rows.append(replace(statement, value=whole))
     last = kernel.phases[-1].body
     if len(last) != 1 or not isinstance(last[0], Store):
         return "it stores something else"
     found = _matched(values[last[0].target][1], folds)
     if found is None:
         return "it is no softmax"
-    return _Softmax(kernel.rows, found[0], kernel.phases[0].loops[0], last[0], found[1])
+    kept = [statement for statement in rows if statement.target in kernel.memory]
+    row = [_row_store(statement, found[0], folds) for statement in kept]
+    if None in row:
+        return "it computes something else of each row"
+    stores = tuple([store for store in row if store is not None])
+    return _Softmax(kernel.rows, found[0], kernel.phases[0].loops[0], last[0], found[1], stores)
+
+
+def _row_store(
+    store: Store, score: Scalar, folds: Mapping[Buffer, tuple[str, Scalar]]
+) -> Store | None:
+    """What is stored of a row, computed of its largest score and its sum."""
+    is_plain = store.target.dtype in (torch.float32, torch.bool)
+    strange = [] if is_plain else [store]
+
+    def replaced(node: Scalar, below: object) -> Scalar:
+        if not isinstance(node, Load):
+            return replace_children(node, below)  # type: ignore[arg-type]
+        kind, body = folds.get(node.buffer, ("", node))
+        if kind == "max" and body == score:
+            return Load(_MOST, ())
+        if kind == "all" and body == _hidden(score):
+            return _hidden(Load(_MOST, ()))
+        if kind != "sum" or _exponent(body, folds) != score:
+            strange.append(store)
+        return Load(_SUMS, ())
+
+    value = rebuild(store.value, replaced)
+    return None if strange else replace(store, value=value)
+
+
+def _hidden(score: Scalar) -> Scalar:
+    """Whether a score is -inf."""
+    return Apply("eq", (score, Literal(-math.inf, torch.float32)), torch.bool)
 
 
 def _resolved(
@@ -297,7 +345,7 @@ def _matched(
     scalar: Scalar, folds: Mapping[Buffer, tuple[str, Scalar]]
 ) -> tuple[Scalar, bool] | None:
     """The score of exp(score - max) / sum, or of that where not all scores are -inf, else zero."""
-    while isinstance(scalar, Cast) and scalar.dtype in _DTYPES:
+    while isinstance(scalar, Cast) and scalar.dtype in DTYPES:
         scalar = scalar.operand
     empty = None
     if isinstance(scalar, Apply) and scalar.op == "where":
@@ -313,8 +361,7 @@ def _matched(
     score = _exponent(weight, folds)
     if score is None or score.dtype != torch.float32 or _fold(sums, "sum", folds) != weight:
         return None
-    hidden = Literal(-math.inf, torch.float32)
-    if empty is not None and empty != Apply("eq", (score, hidden), torch.bool):
+    if empty is not None and empty != _hidden(score):
         return None
     return score, empty is not None
 
@@ -327,6 +374,10 @@ def _exponent(weight: Scalar, folds: Mapping[Buffer, tuple[str, Scalar]]) -> Sca
     if not (isinstance(inner, Apply) and inner.op == "sub"):
         return None
     score, most = inner.operands
+    if isinstance(most, Apply) and most.op == "where":  # no number would be subtracted
+        condition, zero, most = most.operands
+        if condition != _hidden(most) or not (isinstance(zero, Literal) and zero.value == 0):
+            return None
     return score if _fold(most, "max", folds) == score else None
 
 
@@ -356,7 +407,13 @@ def _with_queries_last(softmax: _Softmax, scores: Buffer) -> _Softmax:
         rows=(*rows, (b, simplified(outside)), (m, simplified(length))),
         score=substitute_symbols(softmax.score, moves),
         store=replace(softmax.store, coordinates=at),
+        row=tuple([_moved(store, moves) for store in softmax.row]),
     )
+
+
+def _moved(store: Store, moves: Mapping[Symbol, Expr]) -> Store:
+    at = tuple([substitute(c, moves) for c in store.coordinates])
+    return replace(store, coordinates=at, value=substitute_symbols(store.value, moves))
 
 
 def _place_of(scores: Buffer, softmax: _Softmax) -> Expr | str:
@@ -378,7 +435,8 @@ def _place_of(scores: Buffer, softmax: _Softmax) -> Expr | str:
     return found if m not in symbols(found) and n not in symbols(found) else "rows are mixed"
 
 
-def _is_dense(view: BufferView) -> bool:
+def is_dense(view: BufferView) -> bool:
+    """Whether the elements of a view lie row by row, none beside them."""
     step: Expr = as_expr(1)
     for size, stride in zip(reversed(view.shape), reversed(view.stride), strict=True):
         if constant_value(size) != 1 and as_expr(stride) != step:

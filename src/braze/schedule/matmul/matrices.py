@@ -71,7 +71,7 @@ def _origin(matrix: Matrix, count: int | Expr, steps: Sequence[Step | None]) -> 
     row = Symbol("row", 0, None if rows is None else rows - 1)
     column = Symbol("column", 0, matrix.width - 1)
     place = matrix.place(as_expr(row), as_expr(column))
-    moves = _inverse(maker, store, place)
+    moves = inverse_of(maker, store, place)
     if moves is None:
         return None
     source = offset(load.buffer, [substitute(c, moves) for c in _plain(load)])
@@ -100,7 +100,7 @@ def _plain(load: Load) -> list[Expr]:
     return [c for c in load.coordinates if isinstance(c, Expr)]
 
 
-def _inverse(kernel: Kernel, store: Store, place: Expr) -> dict[Symbol, Expr] | None:
+def inverse_of(kernel: Kernel, store: Store, place: Expr) -> dict[Symbol, Expr] | None:
     """The kernel's loops where it stores an element at a place of its target."""
     loops = (*kernel.rows, *kernel.phases[0].loops)
     step, moves = as_expr(1), {}

@@ -74,16 +74,25 @@ def attention_in_python(
         value = value.expand((batch, *value.size()[1:]))
         mask_mod, buffers = block_mask[-1], (score_mod_other_buffers, mask_mod_other_buffers)
         scores = _modified_scores(query, key, score_mod, mask_mod, scale, *buffers)
-        empty = torch.all(scores == -math.inf, dim=-1)
-        sums = torch.where(empty.unsqueeze(-1), 0.0, scores).logsumexp(dim=-1)
-        sums = torch.where(empty, -math.inf, sums)
-        most = torch.max(scores, dim=-1)[0]
         weights = safe_softmax(scores, dim=-1)
         out = weights.to(query.dtype) @ value.to(query.dtype)
+        most = torch.max(scores, dim=-1)[0]
+        sums = _logarithms(scores)
         return _laid_out(out, query.stride()), sums / math.log(2), most / math.log(2)
 
 
 # --- private -------------------------------------------------------------------------------------
+
+
+def _logarithms(scores: torch.Tensor) -> torch.Tensor:
+    """The logarithm of each row's sum of exponentials, by what its softmax is computed of; with
+    gradients of zero where all are -inf."""
+    most = torch.amax(scores, dim=-1, keepdim=True).detach()
+    empty = most == -math.inf
+    shift = torch.where(empty, 0.0, most)
+    sums = torch.exp(scores - shift).sum(dim=-1, keepdim=True)
+    found = torch.log(torch.where(empty, 1.0, sums)) + shift
+    return torch.where(empty, -math.inf, found).squeeze(-1)
 
 
 def _modified_scores(
