@@ -26,6 +26,7 @@ NUMERICS = ("eager", "default", "fast")
 GRAPH_PASSES = (
     "convert_conditions",
     "fuse_attention",
+    "recompute_attention",
     "fuse_convolutions",
     "prefer_channels_last",
     "complex_as_pairs",

@@ -119,6 +119,8 @@ def _inputs(
         if value.index in known:
             inputs.append(known[value.index])
             continue
+        if value not in moved:  # a graph pass added it to the other trace
+            raise NotSaved(f"{value} is not in this trace")
         image = known[moved[value].index]
         assert isinstance(image.type, TensorType)
         stride = channels_last_stride(image.type.shape)

@@ -20,6 +20,7 @@ from braze.rewrite.prefer_channels_last import (
     prefer_channels_last,
     prefer_channels_last_in_joint,
 )
+from braze.rewrite.recompute_attention import recompute_attention
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
 from braze.rewrite.separate_attention_plans import separate_attention_plans
@@ -81,8 +82,10 @@ def choose_kernels(graph: Graph, options: Options) -> Graph:
 
 
 def rewrite_joint(joint: JointGraph, options: Options) -> JointGraph:
-    """A graph with its backward, in layouts that both are better off with; each of the two goes
-    through the other passes by itself."""
+    """A graph with its backward, in layouts that both are better off with, and with scores of
+    attention computed in both; each of the two goes through the other passes by itself."""
+    if is_run(recompute_attention.__name__, options) and options.numerics != "eager":
+        joint = recompute_attention(joint)
     if not is_run(prefer_channels_last.__name__, options):
         return joint
     return prefer_channels_last_in_joint(joint)
