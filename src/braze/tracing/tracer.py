@@ -18,6 +18,7 @@ from braze.compat.torch.aten import aten
 from braze.compat.torch.dispatcher import storage_identity
 from braze.compat.torch.registered_ops import end_pending, pending_writes
 from braze.ir.graphs.graph import Argument, Constant, Value
+from braze.ir.graphs.op_effects import untouched_arguments
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
@@ -587,8 +588,11 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
     if len(written) == 1 and isinstance(written[0], (list, tuple)):
         results, fresh, written = results, 0, written[0]  # one list of tensors is written
         results = results[0] if type(results[0]) is tuple else results
-    for target, value in zip(written, results[fresh:]):
+    for number, (target, value) in enumerate(zip(written, results[fresh:])):
         if isinstance(target, (list, tuple)):
+            name = facts.argument_names[facts.written[number]]
+            if name in untouched_arguments(facts.op, kwargs):
+                continue
             for one, new in zip(target, value):
                 tracer.write(one, new, differentiable)
         elif facts.op._schema.arguments[facts.written[0]].is_out:

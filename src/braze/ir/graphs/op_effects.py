@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 
 import torch
 
@@ -67,6 +68,11 @@ _COMMUNICATING = frozenset({"c10d", "c10d_functional", "symm_mem"})
 _OPAQUE_TYPE = re.compile(r"__torch__|\b(Any|AnyClassType|Await|Future|RRef|Storage|Stream)\b")
 
 
+# The updates of `torch.optim`'s fused=True, which write to gradients only to unscale them, and not
+# to counters of steps: these are raised before.
+_UPDATES = re.compile(r"aten::_fused_(adam|adamw|sgd|adagrad)_?$")
+
+
 @functools.cache
 def hides_effects(op: torch._ops.OpOverload) -> bool:
     """Whether a call does, or may do, what its schema does not say: it must not be recorded."""
@@ -96,6 +102,15 @@ def is_irrevocable(op: torch._ops.OpOverload) -> bool:
     it. Random numbers can be (`RandomStates`), and what ATen writes to are the graph's own copies.
     """
     return _namespace(op) not in _PURE
+
+
+def untouched_arguments(op: torch._ops.OpOverload, kwargs: Mapping[str, object]) -> frozenset[str]:
+    """The arguments that a call leaves as they are, though the schema says that it writes them.
+    kwargs: of the call."""
+    if not _UPDATES.match(op._schema.name):
+        return frozenset()
+    unscaled = frozenset({"grads"}) if kwargs.get("grad_scale") is None else frozenset()
+    return unscaled | {"state_steps"}
 
 
 def is_collective(op: torch._ops.OpOverload) -> bool:

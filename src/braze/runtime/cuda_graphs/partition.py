@@ -83,7 +83,8 @@ def recording_parts(
     """The parts, or None where the schedule is better left whole. device: of the kernels."""
     if schedule.sized or schedule.sizes.numbers:
         return None
-    if any(map(_changes_contents, schedule.steps)):
+    inputs = {*schedule.inputs}
+    if any(_changes_contents(step, inputs) for step in schedule.steps):
         return None  # of another part, or of an input before the last one
     if any(map(_is_symbolic, schedule.inputs)):
         return None
@@ -145,10 +146,11 @@ class PartedGraph:
 _Run: TypeAlias = tuple[str, list[int]]
 
 
-def _changes_contents(step: Step) -> bool:
-    """Whether a step writes to elements of what has contents."""
+def _changes_contents(step: Step, inputs: set[Buffer]) -> bool:
+    """Whether a step writes to elements of what has contents. inputs: of the schedule, which calls
+    update behind everything that can fault."""
     if isinstance(step, ExternStep):
-        return step.in_place_op is not None
+        return step.in_place_op is not None and not inputs >= {*_outputs(step)}
     return bool(scatters(step))
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from braze.ir.kernels.loops import Buffer
 from braze.ir.kernels.schedule import Kernel, Step, Store
-from braze.schedule.memory.allocate import written
+from braze.schedule.memory.allocate import memory_of, written
 from braze.schedule.memory.inplace_inputs import Rewritten
 
 _MOST_BUFFERS = 40  # behind pointers
@@ -46,14 +46,14 @@ def _numbers_first(final: Rewritten) -> list[Step]:
     blocked: set[Buffer] = set()  # what others write
     touched: set[Buffer] = set()
     for step in final.steps[final.settled :]:
-        assert isinstance(step, Kernel)
-        writes = {*written(step)}
-        if _is_of_numbers(step) and not blocked & {*step.memory} and not touched & writes:
+        writes, memory = {*written(step)}, {*memory_of(step)}
+        is_of_numbers = isinstance(step, Kernel) and _is_of_numbers(step)
+        if is_of_numbers and not blocked & memory and not touched & writes:
             numbers.append(step)
         else:
             others.append(step)
             blocked |= writes
-            touched |= {*step.memory}
+            touched |= memory
     return [*final.steps[: final.settled], *numbers, *others]
 
 

@@ -11,7 +11,7 @@ that an extern call needs, or whose kernel reads the input at other places than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -30,14 +30,15 @@ from braze.ir.kernels.schedule import (
 )
 from braze.schedule.analysis.uses import extern_reads
 from braze.schedule.memory.allocate import written
+from braze.schedule.memory.inplace_calls import CallUpdate, find_updates
 from braze.shapes.expr import Symbol, symbols
 
 
 @final
 @frozen
 class Rewritten:
-    """steps: in their new order; those from `settled` on write in place, and none of them faults.
-    mutations: what is left to be copied. in_place: the inputs that kernels write to.
+    """steps: in their new order; those from `settled` on write in place; no kernel there faults.
+    mutations: what is left to be copied. in_place: the inputs that these steps write to.
     alike: as `Schedule.alike`."""
 
     steps: tuple[Step, ...]
@@ -49,23 +50,26 @@ class Rewritten:
 
 def write_in_place(program: LoopProgram, steps: Sequence[Step]) -> Rewritten:
     """The steps with as many write-backs done by the kernels that compute the values as can be."""
+    updates = find_updates(program, steps)
     chosen = _candidates(program, steps)
-    followers = _followers(steps)
+    followers = _followers(steps, updates)
+    updates = {number: update for number, update in updates.items() if number in followers}
     chosen = {target: (value, k) for target, (value, k) in chosen.items() if k in followers}
-    late: set[int] = set()
+    late: set[int] = {*updates}
     for _, maker in chosen.values():
         late |= followers[maker] or set()
     touched = [_read(step) for step in steps]
     for target, (_, maker) in list(chosen.items()):
         if any(target in touched[number] for number in late if number > maker):
             del chosen[target]
-    if not chosen:
+    if not chosen and not updates:
         return Rewritten(tuple(steps), len(steps), program.mutations, ())
     places = {value: target for target, (value, _) in chosen.items()}
     first = [step for number, step in enumerate(steps) if number not in late]
-    last = [placed(steps[number], places) for number in sorted(late)]
-    rest = tuple([(t, view) for t, view in program.mutations if t not in chosen])
-    return Rewritten((*first, *last), len(first), rest, tuple(chosen))
+    last = [_placed_step(steps[n], updates.get(n), places) for n in sorted(late)]
+    written_to = [*chosen, *[t for update in updates.values() for t in update.targets.values()]]
+    rest = tuple([(t, view) for t, view in program.mutations if t not in {*written_to}])
+    return Rewritten((*first, *last), len(first), rest, tuple(written_to))
 
 
 def may_take(kernel: Kernel, value: Buffer, target: Buffer, earlier_phases: bool = False) -> bool:
@@ -182,6 +186,13 @@ def _is_like(view: BufferView, target: Buffer) -> bool:
     return whole and same and view.offset == 0 and buffer.device == target.device
 
 
+def _placed_step(step: Step, update: CallUpdate | None, places: dict[Buffer, Buffer]) -> Step:
+    if update is None:
+        return placed(step, places)
+    assert isinstance(step, ExternStep)
+    return update.made(step, places)
+
+
 def _symbols_of(store: Store) -> set[Symbol]:
     return {symbol for coordinate in store.coordinates for symbol in symbols(coordinate)}
 
@@ -191,10 +202,12 @@ def _parts(kernel: Kernel) -> list[tuple[Store | Accumulate, ...]]:
     return [part for phase in kernel.phases for part in (phase.body, phase.row)]
 
 
-def _followers(steps: Sequence[Step]) -> dict[int, set[int] | None]:
-    """Of each kernel that cannot fault, itself and the steps that need its results, directly or
-    not; absent where one of those is no such kernel, or touches what is scattered into, which may
-    have had other contents before."""
+def _followers(
+    steps: Sequence[Step], updates: Mapping[int, CallUpdate]
+) -> dict[int, set[int] | None]:
+    """Of each kernel that cannot fault, and of each of these updates, itself and the steps that
+    need its results, directly or not; absent where one of those is neither, or touches what is
+    scattered into, which may have had other contents before."""
     found: dict[int, set[int] | None] = {}
     readers: dict[Buffer, set[int]] = {}
     moving = {s.target for step in steps if isinstance(step, Kernel) for s in scatters(step)}
@@ -202,7 +215,9 @@ def _followers(steps: Sequence[Step]) -> dict[int, set[int] | None]:
     moving |= {buffer for step in calls for buffer in written(step)}
     for number in reversed(range(len(steps))):
         step = steps[number]
-        sure = _is_sure(step) and moving.isdisjoint([*written(step), *_read(step)])
+        sure = (_is_sure(step) or number in updates) and moving.isdisjoint(
+            [*written(step), *_read(step)]
+        )
         after: set[int] | None = {number} if sure else None
         for buffer in written(step):
             for reader in readers.get(buffer, ()):

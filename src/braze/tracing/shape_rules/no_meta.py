@@ -1,4 +1,4 @@
-"""Shape rules of CPU operators that have no meta kernel."""
+"""Shape rules of operators that have no meta kernel: some of the CPU's, and optimizers' updates."""
 
 from __future__ import annotations
 
@@ -54,3 +54,24 @@ def _histogram_of_tensors(image: TensorType, bins: Any, **options: Any) -> Any:
 )
 def _gradient_of_input(grad: TensorType, self: TensorType, *rest: Any, **options: Any) -> Any:
     return contiguous(self.dtype, self.shape, self.device)  # type: ignore[arg-type]
+
+
+@rule(
+    aten._fused_adam.default,
+    aten._fused_adam.tensor_lr,
+    aten._fused_adamw.default,
+    aten._fused_adamw.tensor_lr,
+)
+def _adam(*lists: Any, **options: Any) -> Any:
+    *updated, _steps = lists
+    return tuple(map(tuple, updated))
+
+
+@rule(
+    aten._fused_sgd.default,
+    aten._fused_sgd.tensor_lr,
+    aten._fused_adagrad.default,
+    aten._fused_adagrad.tensor_lr,
+)
+def _updated(*lists: Any, **options: Any) -> Any:
+    return tuple(map(tuple, lists))
