@@ -52,7 +52,7 @@ class Target:
         which need SHARED_BYTES.
     packed_products: products of float32 of at least so many multiplications may be kernels by
         themselves, which pack what they multiply; 0: they are kernels of the GPU's kind.
-    repeats_blocks: equal blocks of a graph are scheduled once; has not run on a GPU yet.
+    repeats_blocks: equal blocks of a graph are scheduled once.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     device: of a GPU, what it can do.
     """
@@ -167,7 +167,7 @@ def gpu_target(device: DeviceModel) -> Target:
         joins_attention_backward=True,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
-        repeats_blocks=False,
+        repeats_blocks=True,
         records=True,
         device=device,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from braze.runtime.launch.program_text import LaunchProgram
 from braze.runtime.launch.split_program import LONGEST_PART, in_parts
 
 LINES = (
@@ -74,3 +75,11 @@ def test_no_function_is_long() -> None:
     parts = in_parts(["t0, = inputs", *lines, "return [t2999]"])
     longest = max(len(ast.parse(part).body[0].body) for part in parts)  # type: ignore[attr-defined]
     assert longest <= LONGEST_PART + 3
+
+
+def test_text_is_compiled_once() -> None:
+    """A recording has the launch program with other names; Python compiles it once."""
+    program = LaunchProgram(("def call(inputs):\n    return [word, *inputs]\n",), {}, ())
+    first, second = program.define({"word": 1}), program.define({"word": 2})
+    assert (first([3]), second([3])) == ([1, 3], [2, 3])
+    assert first.__code__ is second.__code__
