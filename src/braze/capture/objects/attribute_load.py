@@ -23,6 +23,7 @@ from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, attri
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import DELETED
 from braze.capture.tensors.attributes import FORBIDDEN, load_tensor_attribute
+from braze.capture.training.saved_tensors import call_of_getter
 from braze.compat.python.packages import is_of_package
 from braze.compat.python.stdlib import name_in_errors, name_of_slotted
 from braze.ir.captured.frame import NULL
@@ -404,7 +405,7 @@ def load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> 
     key = attribute_key(owner, name)
     if key not in guard_context.reads:
         try:
-            value = interpreter.native(meta.__get__, owner, cls)
+            value = interpreter.native(*call_of_getter(meta, owner, cls))
         except ProgramRaised as raised:
             if isinstance(raised.exception, AttributeError):
                 guard_context.guard(
