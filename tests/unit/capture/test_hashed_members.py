@@ -142,8 +142,9 @@ def _membership(members: Any, x: torch.Tensor, key: Any) -> Any:
 @pytest.mark.parametrize("kind", [set, frozenset])
 @pytest.mark.parametrize("made", [Key, Hashed])
 def test_sets_after_changes(kind: Any, made: Any) -> None:
+    # The hashes of texts differ from process to process: an order that no copy has breaks.
     members = kind({made(1), made(2), made(5)})
-    held = braze.compile(_membership, fullgraph=True, backend="eager")
+    held = braze.compile(_membership, fullgraph=made is Hashed, backend="eager")
     x = torch.ones(2)
 
     def same(key: Any) -> None:
@@ -166,9 +167,12 @@ def test_sets_of_plain_objects() -> None:
     def program(tags: set[Any], x: torch.Tensor, tag: Any) -> Any:
         return x * sum(each.weight for each in tags) + (tag in tags)
 
-    held = braze.compile(program, fullgraph=True, backend="eager")
     tags, x = {Tag(), Tag()}, torch.ones(2)
     first = next(iter(tags))
+    whole = braze.compile(program, fullgraph=True, backend="eager")
+    assert whole(tags, x, first).tolist() == program(tags, x, first).tolist()
+    # A copy of a set from which something was removed may have another order: it breaks.
+    held = braze.compile(program, backend="eager")
     for change in (
         lambda: None,
         lambda: setattr(first, "weight", 5.0),

@@ -49,6 +49,7 @@ from braze.capture.state.guard_context import (
     MAYBE_BOUND,
     NUMBERS,
     TENSORS,
+    is_constant,
     is_identity,
     raw_lookup,
 )
@@ -497,8 +498,10 @@ def call_seen(
         values = args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
     objects: list[Any] | None = [] if function in MAKES_TEXT else None
     interpreter.idle.note_walk(values)
-    _note_classes(values, classes, set(), objects)
     guard_context = interpreter.guard_context
+    is_read = function not in _STORING and not only_keeps(function)
+    guard = partial(_guard_contents, interpreter) if is_read else None
+    _note_classes(values, classes, set(), objects, guard)
     if objects:
         check_text(guard_context, objects)
     if classes:
@@ -583,10 +586,21 @@ def call_with_key(interpreter: Interpreter, function: Any, owner: Any, key: Any,
     """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
     interpreted."""
     interpreter.guard_context.guard_identity(key)
+    if type(key) not in CONSTANTS:
+        _note_classes((key,), set(), set(), None, partial(_guard_contents, interpreter))
     asks = issubclass(type(owner), dict) and asks_members(owner)
     if is_plain_key(key) and not asks:
         return interpreter.native(function, owner, key, *rest)
     return call_seen(interpreter, function, (owner, key, *rest), {})
+
+
+def _guard_contents(interpreter: Interpreter, value: Any) -> None:
+    """Guard what an immutable container from outside holds, before C code hashes or compares it.
+    (Others come here as their shadows, whose items are guarded.)"""
+    if issubclass(type(value), tuple):
+        interpreter.guard_context.guard_items(value)
+    elif issubclass(type(value), frozenset) and not is_constant(value):
+        interpreter.side_effects.contents(value)
 
 
 def put_member(interpreter: Interpreter, container: Any, key: Any, value: Any) -> None:
@@ -617,7 +631,11 @@ _FUNCTIONS = (types.FunctionType, types.MethodType)
 
 
 def _note_classes(
-    values: Any, classes: set[type], seen: set[int], objects: list[Any] | None = None
+    values: Any,
+    classes: set[type],
+    seen: set[int],
+    objects: list[Any] | None = None,
+    guard: Callable[[Any], None] | None = None,
 ) -> None:
     """The classes, of values and of what containers among them hold, that may run Python code;
     and the values that are of such classes."""
@@ -637,7 +655,9 @@ def _note_classes(
         for base, items in _ITEMS:
             if issubclass(type(value), base):
                 seen.add(id(value))
-                _note_classes(list(items(value)), classes, seen, objects)
+                if guard is not None:
+                    guard(value)
+                _note_classes(list(items(value)), classes, seen, objects, guard)
         if runs_python(cls):
             classes.add(cls)
             if objects is not None:

@@ -460,7 +460,7 @@ class GuardContext:
         if self.numbers_of_objects:
             settle_numbers(self, (value,))
         if issubclass(type(value), tuple) and type(value) is not tuple:
-            self._guard_items(value)
+            self.guard_items(value)
         if not self.by_code:
             return
         if type(value) is tuple:
@@ -484,7 +484,7 @@ class GuardContext:
             self.guard(AttributeSource(source, "__code__"), GuardKind.ID_MATCH, code_of(second))
         return True
 
-    def _guard_items(self, value: Any) -> None:
+    def guard_items(self, value: Any) -> None:
         """Guard what a tuple of a class of its own holds: by that C code hashes and compares it."""
         source = self.source_of(value)
         if source is None:
@@ -499,6 +499,14 @@ class GuardContext:
             if type(self.reads[key]) in NUMBERS:
                 hash(self.reads[key])
             self.guard_identity(item)
+
+    def guard_contents(self, value: Any) -> None:
+        """Guard what a tuple holds, at any depth."""
+        if not issubclass(type(value), tuple) or is_constant(value):
+            return
+        self.guard_items(value)
+        for item in tuple.__iter__(value):
+            self.guard_contents(item)
 
     def guard_identities(self, values: Iterable[Any]) -> None:
         """The same of several."""

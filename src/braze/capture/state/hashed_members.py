@@ -56,7 +56,7 @@ def copy_of_objects(guard_context: GuardContext, container: Any, source: Source,
         raise BreakRequested("unsupported-container", f"a {type(container).__name__} of objects")
     members = Members(_order(container), _hashed(container))
     for key in members.order:
-        if not (is_plain_key(guard_context, key) or _hashes_in_python(guard_context, key)):
+        if not _is_followed(guard_context, key):
             detail = "a dict keyed by objects" if is_dict else "a set of objects"
             raise BreakRequested("unsupported-container", detail)
     guard_context.guard(source, GuardKind.LENGTH, len(members.order))
@@ -65,6 +65,7 @@ def copy_of_objects(guard_context: GuardContext, container: Any, source: Source,
     copy: Any = {} if is_dict else set()
     for index, key in enumerate(members.order):
         guard_context.wrap_value(key, DictKeySource(source, index))
+        guard_context.guard_contents(key)
         value = None
         if is_dict:
             value = guard_context.wrap_value(values[index], DictEntrySource(source, index))
@@ -111,6 +112,22 @@ def _hashed(container: Any) -> set[Any]:
     if issubclass(type(container), dict):
         container = dict.copy(container)
     return set(container)
+
+
+def _is_followed(guard_context: GuardContext, key: Any) -> bool:
+    """Whether it is known what a member hashes and compares by: a tuple does by its items."""
+    if is_plain_key(guard_context, key) or _hashes_in_python(guard_context, key):
+        return True
+    return _is_by_items(guard_context, key) and all(
+        _is_followed(guard_context, item) for item in tuple.__iter__(key)
+    )
+
+
+def _is_by_items(guard_context: GuardContext, key: Any) -> bool:
+    lookup, cls = guard_context.lookup, type(key)
+    if not issubclass(cls, tuple) or lookup(cls, "__del__") is not ABSENT:
+        return False
+    return lookup(cls, "__hash__") is tuple.__hash__ and lookup(cls, "__eq__") is tuple.__eq__
 
 
 def _hashes_in_python(guard_context: GuardContext, key: Any) -> bool:
