@@ -20,7 +20,7 @@ import torch
 from braze.capture.arrays.calls import set_up
 from braze.capture.calls.c_functions import put_member
 from braze.capture.calls.call_cache import KnownCalls
-from braze.capture.calls.torch_calls import TensorNames, as_seen, program_raised
+from braze.capture.calls.torch_calls import TensorNames, as_seen, call_name, program_raised
 from braze.capture.frames.caller_frames import C_FUNCTIONS, Callers
 from braze.capture.frames.control_signals import BreakRequested, LeaveFrame, ProgramRaised, chain
 from braze.capture.frames.frame import Frame
@@ -520,7 +520,7 @@ class Interpreter:
                 named = {name: self.at_hand(value) for name, value in kwargs.items()}
                 return self.native(function, *known, **named)
             if isinstance(exception, Exception) or id(exception) in self.raised:
-                raise program_raised(exception) from None
+                raise program_raised(exception, call_name(function)) from None
             raise
         finally:
             self.reader = reader

@@ -528,6 +528,9 @@ infer_parameters: Any = optional(
     "torch.nn.modules.lazy:LazyModuleMixin._infer_parameters", "lazy modules"
 )
 getframe: Any = essential("sys:_getframe")
+state_of_abstract: Any = optional(
+    "_abc:_get_dump", "questions about classes registered with a hooked abstract class"
+)
 filters_mutated: Callable[[], None] = optional(
     "warnings:_filters_mutated", "warnings' filters changed in a program", lambda: None
 )

@@ -164,6 +164,11 @@ class TracedTensor(torch.Tensor):
         """As `Tensor.numel`."""
         return math.prod(self.shape)
 
+    @property
+    def nbytes(self) -> Any:  # type: ignore[override]
+        """As `Tensor.nbytes`."""
+        return self.numel() * self.itemsize
+
     def storage_offset(self) -> Any:  # type: ignore[override]
         """As `Tensor.storage_offset`."""
         return program_value(self.place.offset)

@@ -127,6 +127,7 @@ class ForwardLevel:
 def enter_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     level = interpreter.native(ENTER_FORWARD)
     interpreter.entered.append(ForwardLevel(level, interpreter.outer_step))
+    interpreter.transforms += 1  # a noted call would run where no level is open
     return level
 
 
@@ -137,6 +138,7 @@ def exit_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
         raise BreakRequested("unseen-python", "a level of forward mode that began outside")
     interpreter.native(EXIT_FORWARD, *args, **kwargs)
     interpreter.entered.remove(levels[-1])
+    interpreter.transforms -= 1
 
 
 def call_transformed(

@@ -296,10 +296,7 @@ def traced(
         if reads_data(exception):
             detail = f"{call_name(function)} reads its memory"
             raise BreakRequested("data-dependent-value", detail) from None
-        if _TAKES_NUMBERS in str(exception):
-            detail = f"{call_name(function)} takes sizes as numbers"
-            raise BreakRequested("unsupported-tensor", detail) from None
-        raise program_raised(exception) from None
+        raise program_raised(exception, call_name(function)) from None
 
 
 # No rule raises these as eager does: out of Braze's own code they are faults of it, and the program
@@ -366,10 +363,12 @@ def as_seen(result: Any) -> Any:
     return result
 
 
-def program_raised(exception: BaseException) -> ProgramRaised:
+def program_raised(exception: BaseException, name: str) -> ProgramRaised:
     """An exception that native code raised, its message as eager would have it, and its traceback
-    without the frames of capture."""
+    without the frames of capture. One that eager never raises breaks. name: of the code."""
     exception.__traceback__ = None
+    if _TAKES_NUMBERS in str(exception):
+        raise BreakRequested("unsupported-tensor", f"{name} takes sizes as numbers")
     texts = [arg for arg in exception.args if type(arg) is str]
     if any(f"{_NAME}(" in text for text in texts):
         raise BreakRequested("data-dependent-value", "the text of a tensor in an error")

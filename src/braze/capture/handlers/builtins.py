@@ -44,6 +44,7 @@ from braze.capture.objects.truth import length, truth
 from braze.capture.opcodes.build import mapping_contents
 from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, is_identity
 from braze.capture.state.side_effects import EXACT
+from braze.capture.state.special_methods import compares_its_own_way
 from braze.capture.tensors.symbolic_floats import extremum
 from braze.compat.python.packages import is_of_package
 from braze.compat.torch.dynamo_interop import is_optimizer
@@ -228,9 +229,14 @@ def get_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
 
 
 def _check_name(interpreter: Interpreter, function: Any, name: Any, *rest: Any) -> None:
-    """A name that is no text is the program's mistake."""
+    """A name that is no text is the program's mistake. One whose class compares by itself breaks:
+    how often it is asked is the affair of the dicts that are searched."""
+    if type(name) is str:
+        return
     if not issubclass(type(name), str):
         interpreter.native(function, object(), name, *rest)
+    if compares_its_own_way(type(name)):
+        raise BreakRequested("unseen-python", f"{type(name).__name__}.__eq__, of a name")
 
 
 @answers(hasattr)
@@ -283,6 +289,7 @@ def object_getattribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     owner, name = args
+    _check_name(interpreter, getattr, name)
     if issubclass(type(owner), (type, types.ModuleType)) or type(owner) in (*TENSORS, *CONSTANTS):
         raise BreakRequested("unsupported-attribute", "object.__getattribute__ of such an object")
     return load_generic(interpreter, owner, name)

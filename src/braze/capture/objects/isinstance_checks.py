@@ -11,6 +11,7 @@ typing's protocols         the tensor's class, by a tensor of that class
 from __future__ import annotations
 
 import abc
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import torch
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.objects.truth import truth
 from braze.compat.python.packages import is_of_package
+from braze.compat.python.stdlib import STATE_OF_ABSTRACT
 from braze.compat.torch.dispatcher import WithoutMode
 from braze.compat.torch.tensor_abi import LEGACY_TYPE
 from braze.ir.captured.guard import ABSENT, GuardKind
@@ -52,9 +54,21 @@ def tensor_is_instance(interpreter: Interpreter, value: Any, cls: Any) -> bool:
 
 
 def note_abstract(interpreter: Interpreter, cls: type, abstract: type) -> None:
-    """Guard what an abstract class says of a class that does not derive from it."""
-    if abstract not in type.__dict__["__mro__"].__get__(cls):
-        interpreter.guard_context.guard_abstract(cls, abstract)
+    """Guard what an abstract class says of a class that does not derive from it. CPython asks a
+    hook of the program's at each question about a class that is registered itself, where it caches
+    all other answers: such a question breaks."""
+    if abstract in type.__dict__["__mro__"].__get__(cls):
+        return
+    hook = interpreter.guard_context.lookup(abstract, "__subclasshook__")
+    is_own = isinstance(hook, classmethod) and not _is_of_python(hook.__func__)
+    if is_own and any(registered() is cls for registered in STATE_OF_ABSTRACT(abstract)[0]):
+        raise BreakRequested("unseen-python", f"{abstract.__qualname__}.__subclasshook__")
+    interpreter.guard_context.guard_abstract(cls, abstract)
+
+
+def _is_of_python(function: Any) -> bool:
+    module = getattr(function, "__module__", None) or ""
+    return module != "__main__" and module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _is_of_legacy_type(interpreter: Interpreter, value: Any, cls: Any) -> bool:

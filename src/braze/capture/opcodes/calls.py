@@ -13,6 +13,7 @@ from braze.capture.objects.attribute_load import load_super_attribute
 from braze.capture.objects.iteration import counted_iterable, is_uniterable
 from braze.capture.opcodes.variables import read_local
 from braze.capture.state.reentrant_calls import code_of
+from braze.capture.state.special_methods import compares_its_own_way
 from braze.compat.python.annotations import annotations_of, set_annotations
 from braze.compat.python.bytecode import Instruction
 from braze.compat.python.bytecode_versions import BYTECODE
@@ -102,18 +103,9 @@ def call_function_ex(interpreter: Interpreter, frame: Frame, instruction: Instru
     if not all(isinstance(name, str) for name in kwargs):
         raise ProgramRaised(TypeError("keywords must be strings"))
     for name in kwargs:
-        if type(name) is not str and _compares_its_own_way(type(name)):
+        if type(name) is not str and compares_its_own_way(type(name)):
             raise BreakRequested("unseen-python", f"{type(name).__name__}.__eq__, of a keyword")
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
-
-
-def _compares_its_own_way(cls: type) -> bool:
-    """Whether a class of strings is compared with the names of parameters by Python code."""
-    return any(
-        name in type.__dict__["__dict__"].__get__(base)
-        for base in cls.__mro__[: cls.__mro__.index(str)]
-        for name in ("__eq__", "__hash__")
-    )
 
 
 def _implicit_super(interpreter: Interpreter, frame: Frame) -> super:

@@ -12,6 +12,7 @@ from braze.ir.captured.source import (
     ItemSource,
     LocalSource,
     PeekSource,
+    ReferentSource,
     Source,
     StackSource,
 )
@@ -19,7 +20,10 @@ from braze.marks import MARKS
 
 
 def is_made_often(function: types.FunctionType, source: Source) -> bool:
-    """Whether a function that is passed in was made by another, which may make it anew."""
+    """Whether a function that is passed in was made by another, which may make it anew, or is found
+    through a weak reference: the guard of its identity would keep it alive."""
+    if type(source) is ReferentSource:
+        return MARKS.of(function) is None
     name = function.__code__.co_qualname
     if "<locals>" not in name and not name.endswith("<lambda>"):
         return False

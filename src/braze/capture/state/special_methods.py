@@ -85,6 +85,16 @@ def check_context(classes: set[type]) -> None:
             raise BreakRequested("unseen-callable", "decimals, which the context rounds")
 
 
+def compares_its_own_way(cls: type) -> bool:
+    """Whether a class of strings is compared with names, of parameters or in a dict, by Python
+    code."""
+    return any(
+        name in type.__dict__["__dict__"].__get__(base)
+        for base in cls.__mro__[: cls.__mro__.index(str)]
+        for name in ("__eq__", "__hash__")
+    )
+
+
 def check_given_up(values: Iterable[Any]) -> None:
     """Break before values lose a place outside of the frame where the end of one is noticed, which
     eager may run there: nothing is written while a frame is captured. Of what builtin containers

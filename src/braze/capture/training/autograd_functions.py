@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from braze.capture.calls.functorch import ForwardLevel
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import traced
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
@@ -472,8 +471,7 @@ def _leave_transformed(interpreter: Interpreter, cls: Any) -> None:
     """Break before what PyTorch calls other methods of a function for than its forward and its
     backward: `jvp`, `vmap`, `generate_vmap_rule` and `setup_context` are asked by the levels of
     torch.func's transforms and of forward mode."""
-    levels = any(type(entered) is ForwardLevel for entered in interpreter.entered)
-    if interpreter.transforms or levels:
+    if interpreter.transforms:
         name = f"{cls.__qualname__} under a transform of torch.func"
         raise BreakRequested("autograd-function", name)
 

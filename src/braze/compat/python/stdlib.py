@@ -25,6 +25,9 @@ FILTERS_LOCK: tuple[Callable[[], None], ...] = (
     private.free_filters_lock,
 )
 
+# What an abstract class has registered and cached: weak references, first the registered.
+STATE_OF_ABSTRACT: Callable[[type], tuple[Any, ...]] = private.state_of_abstract
+
 # `random.Random` as C code has it: `random()`, `seed()`, `getrandbits()`.
 RANDOM_CORE: Any = random.Random.__mro__[1]
 
