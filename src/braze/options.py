@@ -219,8 +219,8 @@ class Options:
     )
     packed_weights: int = _setting(
         1024,
-        "MiB, at most, of weights that the process keeps in the layout of the CPU's convolutions, "
-        "for calls that record no gradients; 0: none, and nothing is folded into them",
+        "MiB, at most, of weights that the process keeps as the CPU's convolutions and products "
+        "take them, for calls that record no gradients; 0: none, and nothing is folded into them",
         least=0,
     )
     skip_passes: tuple[str, ...] = _setting(

@@ -37,7 +37,7 @@ from braze.capture.exit.self_invalidating import ended_guard
 from braze.capture.graph_breaks import CATALOGUE, at_the_end_of_the_stack
 from braze.compat.python.bytecode import instructions_text
 from braze.compat.torch.autograd_engine import Casts
-from braze.compat.torch.registered_ops import convolution
+from braze.compat.torch.registered_ops import convolution, pack_weights
 from braze.compat.torch.thread_state import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
 from braze.diagnose.artefacts import DebugFolder
@@ -184,6 +184,9 @@ def _plan(
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
     target, main = kind.target(device), device if has_others else None
+    if target.packed_products and options.packed_weights and role == PLAIN:
+        packs = not needs_gradients(graphs[0])
+        target = dataclasses.replace(target, packs_weights=packs)
     prepare = functools.partial(_lowered, options, recorder, files, kind, main)
     choose, note = kind.choose(options, target), recorder.note_pass
     plan = None
@@ -201,6 +204,9 @@ def _plan(
         with recorder.stage("schedule"):  # in which a large program goes: nobody may hold it
             plan = schedule(made.pop(), options, target, choose, note)
     calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
+    if packing := [call for call in calls if call.op is pack_weights]:
+        recorder.count("packed weights", len(packing[0].outputs))
+        calls.remove(packing[0])
     recorder.note_extern_ops(str(call.op) for call in calls)
     if fused := sum(call.op is convolution for call in calls):
         recorder.count("fused convolutions", fused)

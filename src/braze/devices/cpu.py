@@ -43,7 +43,7 @@ def _link(
     role: Role,
     __: Report,
 ) -> Linked:
-    return link(plan, sources, options, role.takes_inputs)
+    return link(plan, sources, options, role.takes_inputs, cpp.probe_unit())
 
 
 DEVICE = Device(

@@ -33,6 +33,7 @@ from braze.schedule.fusion.name_kernels import name_kernels
 from braze.schedule.matmul.attention_backward_kernels import fuse_attention_backward
 from braze.schedule.matmul.attention_kernel import fuse_attention_kernels
 from braze.schedule.matmul.matmul_fusion import ChooseProduct, fuse_products
+from braze.schedule.matmul.pack_weights import find_weights, pack_once
 from braze.schedule.matmul.unaligned_gemm import write_odd_rows
 from braze.schedule.memory.allocate import Plannable, place
 from braze.schedule.memory.copy_after_call import copy_early
@@ -264,8 +265,9 @@ def _fuse_attention(final: Rewritten, state: Arrangement) -> Rewritten:
 def _fuse_products(final: Rewritten, state: Arrangement) -> Rewritten:
     assert state.choose is not None, "a pass that does not apply"
     least = state.target.packed_products
+    weights = find_weights(state.program, final) if state.target.packs_weights else frozenset()
     fused = fuse_products(
-        state.program, final.steps, final.settled, state.names, state.choose, least
+        state.program, final.steps, final.settled, state.names, state.choose, least, weights
     )
     settled = final.settled - (len(final.steps) - len(fused))
     return replace(final, steps=tuple(fused), settled=settled)
@@ -325,6 +327,11 @@ STEP_PASSES: tuple[StepPass, ...] = (
 # Which follow a value through all steps, so that they come when equal blocks are in their places.
 MEMORY_PASSES: tuple[StepPass, ...] = (
     Pass("reuse_dying_inputs", _write_over, applies=lambda state: state.target.writes_over),
+    Pass(
+        "pack_weights",
+        lambda final, state: pack_once(final, state.names),
+        applies=lambda state: state.target.packs_weights,
+    ),
 )
 
 

@@ -52,6 +52,7 @@ class Target:
         which need SHARED_BYTES.
     packed_products: products of float32 of at least so many multiplications may be kernels by
         themselves, which pack what they multiply; 0: they are kernels of the GPU's kind.
+    packs_weights: weights that products of such kernels multiply are packed once, and kept.
     repeats_blocks: equal blocks of a graph are scheduled once.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     device: of a GPU, what it can do.
@@ -88,6 +89,7 @@ class Target:
     joins_attention_backward: bool
     writes_odd_rows: bool
     packed_products: int
+    packs_weights: bool
     repeats_blocks: bool
     records: bool
     device: DeviceModel = H200
@@ -126,6 +128,7 @@ CPU = Target(
     joins_attention_backward=False,
     writes_odd_rows=False,
     packed_products=1 << 22,
+    packs_weights=False,  # but where no gradients are recorded
     repeats_blocks=True,
     records=False,
 )
@@ -167,6 +170,7 @@ def gpu_target(device: DeviceModel) -> Target:
         joins_attention_backward=True,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
+        packs_weights=False,
         repeats_blocks=True,
         records=True,
         device=device,

@@ -8,6 +8,10 @@
     bz_product<56, 64, 8, false>(rows, columns, 768L, p0 + ..., 768L, 1L, packed, sums);
 
 Tasks go through the tiles of some columns one after another, so that a thread packs those once.
+Of a weight that is packed already `p3` has the panels, or is null, and the task packs them:
+
+    const float* const panels = p3 ? p3 + n_first * 768L : packed;
+    if (panels == packed && held != block1) bz_pack(...);
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ def product_text() -> str:
 def probe_unit() -> SourceUnit:
     """A unit that multiplies matrices of any sizes, to be timed: `void bz_probe(const i64* sizes,
     const float* a, const float* b, float* c, int threads)`; sizes: m, n, k, the steps of `a` from
-    row to row and from column to column, then those of `b`."""
+    row to row and from column to column, then those of `b`, and whether that is packed already: by
+    `void bz_pack_whole(const i64* sizes, const float* b, float* to)`; sizes: k, n and the steps."""
     texts = (_resource("prelude.cpp"), product_text(), _resource("product_probe.cpp"))
     return SourceUnit("product_probe", "\n".join(texts))
 
@@ -62,16 +67,25 @@ def product_lines(kernel: Kernel, pointers: Mapping[Buffer, str]) -> list[str]:
         place = f"{kernel.rows[0][0]} * {blocks}L + block1"
     depth = index_text(as_expr(first.shape[-1]), {})
     down, across = (index_text(as_expr(step), {}) for step in second.stride[-2:])
+    start = f"{n}_first * {depth}"
     packing = f"bz_pack({depth}, {n}_last - {n}_first, {_start(kernel, second, pointers)} + "
     packing += f"{n}_first * {across}, {down}, {across}, packed);"
     turned = "true" if constant_value(first.stride[-2]) == 1 else "false"
     down, across = (index_text(as_expr(step), {}) for step in first.stride[-2:])
+    panels, lines = "packed", [f"if (held != {place}) {packing}"]
+    if kernel.product.packed is not None:
+        given = pointers[kernel.product.packed]
+        panels = "panels"
+        lines = [
+            f"const float* const panels = {given} ? {given} + {start} : packed;",
+            f"if (panels == packed && held != {place}) {packing}",
+        ]
     return [
-        f"if (held != {place}) {packing}",
+        *lines,
         f"held = {place};",
         f"bz_product<{rows}, {columns}, {size % rows}, {turned}>({m}_last - {m}_first, "
         f"{n}_last - {n}_first, {depth}, {_start(kernel, first, pointers)} + {m}_first * {down}, "
-        f"{down}, {across}, packed, sums);",
+        f"{down}, {across}, {panels}, sums);",
     ]
 
 

@@ -222,6 +222,18 @@ convolution = _OURS.convolution.default
 """convolution(image, weight, bias, norm, eps, added, ...): activation(norm(conv) + added), channels
 last. norm: weight, bias, mean and variance of a batch norm in eval mode, or none."""
 
+_LIBRARY.define("pack_weights(Tensor[] weights, int[] places) -> Tensor[]")
+_LIBRARY.impl(
+    "pack_weights",
+    lambda weights, places: [weights[0].new_empty(0) for _ in range(len(places) // 6)],
+    "CompositeExplicitAutograd",
+)
+
+pack_weights = _OURS.pack_weights.default
+"""pack_weights(weights, places): matrices in the panels that kernels of products multiply, or
+nothing of one, which a kernel then packs itself. places: for each matrix, the number of its weight,
+its offset there, its rows and columns, and the steps from one to the next."""
+
 _RNN = aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 

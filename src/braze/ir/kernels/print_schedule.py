@@ -73,6 +73,7 @@ def print_step(step: Step) -> list[str]:
     if step.product is not None:
         first, second = map(print_view, (step.product.first, step.product.second))
         how = " as tf32" if step.product.precision == "tf32" else ""
+        how += f" packed in {step.product.packed}" if step.product.packed is not None else ""
         lines.append(f"  {step.product.target} = {first} @ {second}{how}")
         lines += _computed(step.product)
     if step.attention is not None:

@@ -38,6 +38,9 @@ Precision: TypeAlias = Literal["ieee", "tf32"]
 
 ALIGNMENT = 64  # bytes, of slots in the arena: a cache line and a vector
 
+# Columns that packed weights are padded to: a multiple of those of the panels of any processor.
+PANEL = 32
+
 _LARGE = 64 << 20  # bytes: writing them takes longer than starting kernels
 
 # Scalar operators that cost more than writing their result to memory and reading it again.
@@ -121,7 +124,8 @@ class Product:
     """target[.., m, n] = sum over k of first[.., m, k] * second[.., k, n], in float32 or wider; the
     target is never in memory. first, second: of two dimensions, or three with a batch of one size.
     computed: for each, what it is where it is not in memory; then its view says only its form.
-    precision: of factors that are float32.
+    precision: of factors that are float32. stays: the second is a weight, most likely the same at
+    the next call. packed: that weight in panels, or nothing, where the kernel packs it itself.
     """
 
     target: Buffer
@@ -129,6 +133,8 @@ class Product:
     second: BufferView
     computed: tuple[ComputedMatrix | None, ComputedMatrix | None] = (None, None)
     precision: Precision = "ieee"
+    stays: bool = False
+    packed: Buffer | None = None
 
 
 @final

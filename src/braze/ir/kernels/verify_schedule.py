@@ -212,6 +212,8 @@ class _KernelChecker:
                 continue
             self._scope = rows | {symbol for symbol, _ in computed.loops}
             self._check_scalar(computed.value)
+        if product.packed is not None:
+            self._load(product.packed)
         self._inside.add(product.target)
 
     def _check_attention(

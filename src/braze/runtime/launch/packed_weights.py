@@ -16,7 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import torch
 
@@ -27,26 +27,36 @@ from braze.options import Options
 from braze.runtime.launch.storage_watch import WATCH, States, WatchedStorage
 
 
+class Holder(Protocol):
+    """Keeps weights of a call in another layout."""
+
+    def held_bytes(self) -> int:
+        """Bytes that are kept."""
+
+    def drop_expired(self) -> None:
+        """Let go of what was made of weights that are gone."""
+
+
 @final
 class PackedWeights:
     """What the process keeps of weights, and how much that is."""
 
     def __init__(self) -> None:
         self._lock = make_lock()
-        self._held: weakref.WeakSet[PackedConvolution] = weakref.WeakSet()
+        self._held: weakref.WeakSet[Holder] = weakref.WeakSet()
 
     def bytes(self) -> int:
         """Bytes of all that is kept."""
         with self._lock:
             return sum(each.held_bytes() for each in list(self._held))
 
-    def admits(self, convolution: PackedConvolution, size: int, limit: int) -> bool:
-        """Whether so many bytes more are kept. Those of weights that are gone go first."""
+    def admits(self, holder: Holder, size: int, limit: int) -> bool:
+        """Whether the holder may keep so many bytes. Those of weights that are gone go first."""
         with self._lock:
-            others = [each for each in list(self._held) if each is not convolution]
+            others = [each for each in list(self._held) if each is not holder]
             for each in others:
                 each.drop_expired()
-            self._held.add(convolution)
+            self._held.add(holder)
             return sum(each.held_bytes() for each in others) + size <= limit
 
 

@@ -24,7 +24,7 @@ from braze.compat.torch.versions import TORCH
 from braze.errors import BrazeError
 from braze.frozen import frozen
 from braze.ir.kernels.kernel import SourceUnit
-from braze.ir.kernels.schedule import Product
+from braze.ir.kernels.schedule import PANEL, Product
 from braze.locks import make_lock
 from braze.options import Options
 from braze.runtime.launch.build_cache import library_of
@@ -34,22 +34,25 @@ from braze.shapes.expr import constant_value
 
 _CLEARLY = 0.9  # of ATen's time: measurements of one machine differ by a few hundredths
 _ROWS, _COLUMNS, _DEPTH = 448, 1024, 1024  # at most, of what is timed
-_TILE = 56  # rows that are timed are whole tiles
+_TILE = 56  # rows that are timed are whole tiles,
+_FEW, _FEWEST = 32, 4  # or a part of one, of a matrix that is packed
 _LEAST_RUNS, _MOST_RUNS = 4, 12
 _SECONDS = 0.06  # of runs of a class, above the least number
-_VERSION = 1
+_VERSION = 2
 
 
 @final
 @frozen
 class ProductClass:
-    """Sizes that are timed, and whether rows of each matrix are contiguous ("r") or columns."""
+    """Sizes that are timed, and whether rows of each matrix are contiguous ("r") or columns.
+    stays: whether the second is packed before."""
 
     m: int
     n: int
     k: int
     first: str
     second: str
+    stays: bool = False
 
     @classmethod
     def of(cls, product: Product) -> ProductClass | None:
@@ -63,7 +66,11 @@ class ProductClass:
                 return None
             orders.append("r" if steps[1] == 1 else "c")
         rows = _TILE * max(_power(m, _ROWS) // _TILE, 1)
-        return cls(rows, _power(n, _COLUMNS), _power(k, _DEPTH), *orders)
+        if product.stays and m < _TILE:
+            rows, orders[0] = max(_power(m, _FEW), _FEWEST), "r"
+        first, second = orders
+        columns, depth = _power(n, _COLUMNS), _power(k, _DEPTH)
+        return cls(rows, columns, depth, first, second, product.stays)
 
 
 @final
@@ -125,9 +132,13 @@ def _measured(kind: ProductClass, threads: int, library: ctypes.CDLL) -> float:
         first = _matrix(kind.m, kind.k, kind.first)
         second = _matrix(kind.k, kind.n, kind.second)
         result = torch.empty(kind.m, kind.n, dtype=torch.float32, device="cpu")
-        sizes = (kind.m, kind.n, kind.k, *first.stride(), *second.stride())
+        sizes = (kind.m, kind.n, kind.k, *first.stride(), *second.stride(), kind.stays)
         held = (ctypes.c_int64 * len(sizes))(*sizes)
-        places = [ctypes.c_void_p(t.data_ptr()) for t in (first, second, result)]
+        panels = _matrix(kind.k, -(-kind.n // PANEL) * PANEL, "r") if kind.stays else second
+        places = [ctypes.c_void_p(t.data_ptr()) for t in (first, panels, result)]
+        if kind.stays:
+            order = (ctypes.c_int64 * 4)(kind.k, kind.n, *second.stride())
+            library.bz_pack_whole(order, ctypes.c_void_p(second.data_ptr()), places[1])
 
         def kernel() -> None:
             library.bz_probe(held, *places, ctypes.c_int(threads))

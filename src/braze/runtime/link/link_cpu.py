@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.torch.grad_mode import is_autocast_on, set_grad_enabled, without_autocast
-from braze.compat.torch.registered_ops import convolution
-from braze.ir.kernels.kernel import KernelSources
+from braze.compat.torch.registered_ops import convolution, pack_weights
+from braze.ir.kernels.kernel import KernelSources, SourceUnit
 from braze.ir.kernels.loops import BufferView
 from braze.ir.kernels.schedule import ALIGNMENT, Schedule
 from braze.locks import call_in_children
@@ -23,6 +23,7 @@ from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
+from braze.runtime.launch.packed_matrices import PackedMatrices
 from braze.runtime.launch.packed_weights import PackedConvolution
 from braze.runtime.launch.profiled_program import ProfiledProgram, kernel_names
 from braze.runtime.launch.program_text import LaunchProgram
@@ -32,17 +33,25 @@ CompiledGraph: TypeAlias = Callable[[Sequence[Any]], list[torch.Tensor]]
 
 
 def link(
-    schedule: Schedule, sources: KernelSources, options: Options, takes_inputs: bool = False
+    schedule: Schedule,
+    sources: KernelSources,
+    options: Options,
+    takes_inputs: bool = False,
+    packing: SourceUnit | None = None,
 ) -> CompiledGraph | NoCompiler:
     """Build the units, load them and return the launch program; its text is `call.text`.
 
     takes_inputs: a call empties the list that it is given, and lets each input go when it is
-    done with.
+    done with. packing: source that packs matrices as the kernels do, where they are packed once.
 
     A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
     tensors, or views as the schedule's outputs say. It may be made from several threads.
     """
-    stateful = {convolution: lambda: PackedConvolution(options)}
+    stateful: dict[torch._ops.OpOverload, Callable[[], Callable[..., Any]]] = {
+        convolution: lambda: PackedConvolution(options)
+    }
+    if packing is not None:
+        stateful[pack_weights] = lambda: PackedMatrices(options, packing)
     program = write_program(schedule, sources, takes_inputs, stateful=stateful)
     names: dict[str, Any] = dict(program.names)
     if sources.segments:

@@ -48,12 +48,14 @@ def fuse_products(
     names: Names,
     choose: ChooseProduct,
     packed: int = 0,
+    weights: frozenset[Buffer] = frozenset(),
 ) -> list[Step]:
     """The steps, with products as they are chosen; as many fewer as were joined to others. Nothing
-    from the step `settled` on is touched. packed: as `Target.packed_products`."""
+    from the step `settled` on is touched. packed: as `Target.packed_products`; weights: what is
+    most likely the same at the next call."""
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
     makers = _makers(steps[:settled])
-    work = _Work(list(steps), settled, names, kept, _readers(steps), makers, packed)
+    work = _Work(list(steps), settled, names, kept, _readers(steps), makers, packed, weights)
     for number in range(settled):
         site = work.site(number)
         if site is None:
@@ -110,6 +112,7 @@ class _Work:
     readers: dict[Buffer, set[int]]
     makers: Mapping[Buffer, int]
     packed: int
+    weights: frozenset[Buffer]
 
     def take(self, way: _Way) -> None:
         """Put a way in the place of what was there."""
@@ -126,7 +129,9 @@ class _Work:
         (target,) = step.call.outputs
         operands: Operands | str | None = operands_of(step.call)
         if self.packed:
-            if not isinstance(operands, Operands) or not is_worth_packing(operands, self.packed):
+            if not isinstance(operands, Operands):
+                return None
+            if not is_worth_packing(operands, self.packed, self._stays(operands)):
                 return None
         elif operands is None:
             operands = convolution_operands(step.call)
@@ -193,7 +198,7 @@ class _Work:
         assert at is not None
         made = product_kernel(site.call, site.operands, rest, self.names, is_kept, sides)
         if made is not None and self.packed:
-            made = in_tiles(made)
+            made = in_tiles(made, self._stays(site.operands))
         if made is None or not self._stay(made.memory, site.number, at):
             return None
         for view, side in zip((site.operands.first, site.operands.second), sides, strict=True):
@@ -203,6 +208,10 @@ class _Work:
             if not self._stay(read, self.makers[view.buffer], at):
                 return None
         return made
+
+    def _stays(self, operands: Operands) -> bool:
+        second = operands.second
+        return second.buffer in self.weights and len(second.shape) == 2
 
     def _stay(self, buffers: Iterable[Buffer], start: int, until: int) -> bool:
         """Whether no step behind the first and before the other writes to the buffers."""

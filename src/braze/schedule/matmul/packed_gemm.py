@@ -4,7 +4,8 @@
 becomes
     kernel k1: b3 = x @ w;  for m < 512 in chunks of 56, n < 768 in chunks of 64: the same
 
-Refused: other dtypes than float32, operands that are computed, few rows, rows whose packed columns
+Refused: other dtypes than float32, operands that are computed, few rows of what is packed in each
+call, rows whose packed columns
 are larger than a second-level cache, and an epilogue that does not go along the rows of its memory.
 """
 
@@ -25,18 +26,26 @@ ROWS = 56  # of a tile: whole blocks of registers, of 14 rows
 COLUMNS = (64, 32)  # of a tile; whole panels of any vector width
 _PACKED = 1 << 19  # bytes: half of a second-level cache
 _FEW = 28  # rows: below, packing costs as much as multiplying
+# Of a weight that is packed already. With fewer rows a kernel that has to pack it after all would
+# take longer than the library.
+_FEW_PACKED = 4
+_LESS = 16  # times fewer multiplications
 
 
-def is_worth_packing(operands: Operands, least: int) -> bool:
-    """Whether a product is one that such a kernel may be quicker for. least: multiplications."""
+def is_worth_packing(operands: Operands, least: int, stays: bool) -> bool:
+    """Whether a product is one that such a kernel may be quicker for. least: multiplications.
+    stays: whether its second matrix is packed once."""
     depth = constant_value(operands.first.shape[-1]) or 0
     work = operands.batch * operands.m * operands.n * depth
+    if stays:
+        least = max(least // _LESS, 1)
     is_float = operands.first.dtype == torch.float32
-    return is_float and work >= least and operands.m >= _FEW and operands.n >= COLUMNS[-1]
+    few = _FEW_PACKED if stays else _FEW
+    return is_float and work >= least and operands.m >= few and operands.n >= COLUMNS[-1]
 
 
-def in_tiles(kernel: Kernel) -> Kernel | None:
-    """The kernel in tiles; None where it is refused."""
+def in_tiles(kernel: Kernel, stays: bool = False) -> Kernel | None:
+    """The kernel in tiles; None where it is refused. stays: as `Product.stays`."""
     product = kernel.product
     assert product is not None
     (_, (n, _)) = kernel.phases[0].loops
@@ -51,7 +60,7 @@ def in_tiles(kernel: Kernel) -> Kernel | None:
     places += [(offset(load.buffer, load.coordinates), (0, 1)) for load in read]
     if not fitting or not all(_runs(place, n, steps) for place, steps in places):
         return None
-    return replace(kernel, chunks=(ROWS, fitting[0]))
+    return replace(kernel, chunks=(ROWS, fitting[0]), product=replace(product, stays=stays))
 
 
 # --- private ---------------------------------------------------------------------------------
