@@ -42,9 +42,10 @@ REASONS: dict[tuple[str, str], str] = {
         "what other compilers read in place of ours"
     ),
     ("src/braze/pipeline.py", "capture_whole"): "export, of a program that raises: it does so here",
-    ("src/braze/runtime/dispatch/compiled_function.py", "_apply"): (
+    ("src/braze/runtime/dispatch/compiled_function.py", "call"): (
         "a call that a frame makes behind a reported break"
     ),
+    ("src/braze/runtime/resume/frame_calls.py", "called_by"): "calls a step of the driver's",
     ("src/braze/runtime/dispatch/compiled_function.py", "_find_and_run"): "binds arguments",
     ("src/braze/runtime/dispatch/callees.py", "_step"): (
         "an optimizer's, called behind a reported break"

@@ -40,13 +40,7 @@ class Simulation:
             self.execute()
         self.raised: BaseException | None = None
 
-    def call(
-        self,
-        callable: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        namespace: dict[str, Any] | None = None,
-    ) -> Any:
+    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return callable(*args, **kwargs)
 
     @property

@@ -49,7 +49,7 @@ def compiled(*calls: tuple[Any, int]) -> list[str]:
     compile_callees(dispatcher)
     names.clear()
     for callable, result in calls:
-        value = dispatcher.call(callable, (3,), {}, globals())
+        value = dispatcher.call(callable, (3,), {})
         assert (next(value) if isinstance(value, types.GeneratorType) else value) == result
     return list(names)
 

@@ -36,6 +36,8 @@ class BytecodeVersion:
     counts_unpacked: the error of an unpacked list, tuple or dict that is too long tells its length
     (3.14).
     annotates_lazily: annotations are a function's or class's `__annotate__` (3.14).
+    resume_specializes: code is specialized where RESUME runs, and a profiler is told of the return
+    of each function (3.11); else it is specialized from the start, and told of those with a RESUME.
     """
 
     callable_first: bool = False
@@ -56,10 +58,11 @@ class BytecodeVersion:
     expression_iterates: bool = False
     counts_unpacked: bool = False
     annotates_lazily: bool = False
+    resume_specializes: bool = False
 
 
 def _versions() -> dict[tuple[int, int], BytecodeVersion]:
-    known = {(3, 11): BytecodeVersion()}
+    known = {(3, 11): BytecodeVersion(resume_specializes=True)}
     known[3, 12] = replace(
         known[3, 11],
         method_flag=True,
@@ -69,6 +72,7 @@ def _versions() -> dict[tuple[int, int], BytecodeVersion]:
         send_keeps_receiver=True,
         set_name_adds_note=True,
         unstarted_generator_converts=False,
+        resume_specializes=False,
     )
     known[3, 13] = replace(
         known[3, 12],

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 import types
+import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, final
@@ -22,8 +23,9 @@ from braze.frozen import frozen
 UNIT = 2  # bytes of one code unit
 Position = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-# Functions that go up from the frame that calls them.
-FRAME_WALKERS = (sys._getframe,)
+# Functions that go up from the frame that calls them, and types that are made in the module of the
+# function that runs, whichever frames are hidden (from Python 3.12 on, where they are C code).
+FRAME_WALKERS = (sys._getframe, typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
 # Instructions that only prepare the one after them.
 PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
 

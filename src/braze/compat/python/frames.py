@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from braze.compat import private_names as private
+from braze.compat.python.hidden_frames import placed_code
 
 # caller(function, *args, **kwargs) -> function(*args, **kwargs)
 Caller: TypeAlias = Callable[..., Any]
@@ -24,14 +25,7 @@ _OWN_FILES = (str(Path(__file__).parents[2]), "<braze")
 
 def caller_at(code: types.CodeType, line: int | None, space: dict[str, Any]) -> Caller:
     """A function that calls from a line of some code, in the module with these globals."""
-    line = code.co_firstlineno if line is None else line
-    called = _call.__code__.replace(
-        co_filename=code.co_filename,
-        co_name=code.co_name,
-        co_qualname=code.co_qualname,
-        co_firstlineno=line - 1,
-    )
-    return types.FunctionType(called, space)
+    return types.FunctionType(placed_code(_call.__code__, code, line), space)
 
 
 def outside_callers(count: int) -> list[Caller]:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 from braze.compat.python.bytecode import Instruction
 from braze.compat.python.bytecode_versions import BYTECODE
+from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.opcodes import OPCODES, SPECIAL_METHODS
 
 
@@ -534,3 +535,6 @@ def take_unpacked_call(
     slots = take(stack, OPCODES[instruction.name].effect.pops(instruction.arg))
     keywords = {} if len(slots) == 3 or slots[3] is NULL else slots[3]
     return slots, slots[0 if BYTECODE.callable_first else 1], slots[2], keywords
+
+
+hide_frames(__name__, MEANINGS.values())

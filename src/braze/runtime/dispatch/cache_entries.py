@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.python.hidden_frames import hide_frames
 from braze.errors import Interrupted, RecompileLimitExceeded
 from braze.ir.captured.compile_request import (
     CompiledEntry,
@@ -409,3 +410,6 @@ class FrameCache:
             # One graph holds the frame, which is what fullgraph asks for: only no second one would.
             is_asked_for=refused.kind == "once",
         )
+
+
+hide_frames(__name__)

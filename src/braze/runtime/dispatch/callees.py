@@ -16,6 +16,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.python.code_objects import GENERATOR_FLAGS
+from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.torch.dynamo_interop import is_data_dependent_step
 from braze.compat.torch.nn_modules import compiled_call, module_call
 from braze.frozen import frozen
@@ -108,3 +109,6 @@ def _step(compiled: Callable[[Any], Any], step: Any, *args: Any, **kwargs: Any) 
 
 
 _NO_INSTANCES = (type, types.BuiltinFunctionType, types.MethodWrapperType)
+
+
+hide_frames(__name__)

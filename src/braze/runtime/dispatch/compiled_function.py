@@ -18,6 +18,7 @@ from typing import Any, TypeVar, final
 
 import torch
 
+from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.other_compilers import interpreted_as
 from braze.compat.python.signal_handlers import is_raised_by_handler
 from braze.compat.torch.tracers import active_tracer
@@ -41,6 +42,7 @@ from braze.runtime.dispatch.stance import DEFAULT, Stance, without_compile
 from braze.runtime.dispatch.tracebacks import without_driver_frames
 from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.resume.continuation import Continuation
+from braze.runtime.resume.frame_calls import StandIns
 from braze.runtime.resume.frame_driver import run_frames
 from braze.shapes.binding import ProgramRaises, UnmetCheck
 from braze.trace import LeftToEager
@@ -48,10 +50,6 @@ from braze.trace import LeftToEager
 _COMPILED_CALLEES = 256
 _NUMBERS = itertools.count()
 _Owner = TypeVar("_Owner")
-
-
-def _apply(callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return callable(*args, **kwargs)
 
 
 @final
@@ -93,6 +91,7 @@ class Dispatcher:
         self.was_called = False
         self.compiles = True
         self.continuations: dict[Any, Continuation] = {}
+        self.stand_ins: StandIns = {}
         self._caches: dict[FrameKey, FrameCache] = {}
         self._callees: Callable[[], CompiledFunctions | None] = _no_functions
 
@@ -131,6 +130,7 @@ class Dispatcher:
             compiler_for=self.compiler_for,
         )
         made._caches, made.continuations = self._caches, self.continuations
+        made.stand_ins = self.stand_ins
         made.compiles = False
         return made
 
@@ -260,20 +260,13 @@ class Dispatcher:
             cache.clear()
         self._forced.clear()
         self.continuations.clear()
+        self.stand_ins.clear()
         self.tally.clear()
         self.was_reset, self.was_called = True, False
 
-    def call(
-        self,
-        callable: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        namespace: dict[str, Any],
-    ) -> Any:
-        """A call that a frame with these globals makes after a break. `namedtuple` and the like
-        ask in which module they are called."""
-        calls = types.FunctionType(_apply.__code__, namespace)
-        return calls(self.compile_callee(callable), args, kwargs)
+    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that a frame makes after a break."""
+        return self.compile_callee(callable)(*args, **kwargs)
 
     def run(
         self,
@@ -507,4 +500,5 @@ def _run_original(compiled: CompiledCallable, /, *args: Any, **kwargs: Any) -> A
     return compiled._function(*args, **kwargs)
 
 
+hide_frames(__name__)
 interpreted_as(CompiledCallable.__call__, _run_original)

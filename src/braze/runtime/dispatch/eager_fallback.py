@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, final
 
 from braze.compat.python.frames import outside_place
+from braze.compat.python.hidden_frames import hide_frames
 from braze.errors import BrazeWarning, LeftToEagerError
 from braze.runtime.autograd.checkpoint_calls import EagerRun, in_checkpoint
 from braze.trace import FAULTS, LeftToEager
@@ -218,3 +219,6 @@ def _warn(why: LeftToEager) -> None:
 def _is_wanted(action: str, category: Any) -> bool:
     """Whether a filter makes an error of this very kind of warnings."""
     return action == "error" and category is BrazeWarning
+
+
+hide_frames(__name__)

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.other_compilers import hide_from_other_compilers, interpreted_as
 from braze.errors import BrazeWarning
 
@@ -224,3 +225,6 @@ def _again(shielded: Any, model: torch.nn.Module) -> torch.nn.Module:
 def _remade(model: torch.nn.Module, remake: Remake | None) -> torch.nn.Module:
     """What a pickle calls to load a compiled module."""
     return model if remake is None else remake(model)
+
+
+hide_frames(__name__)

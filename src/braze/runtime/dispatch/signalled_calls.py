@@ -12,6 +12,7 @@ import sys
 import types
 from typing import Any
 
+from braze.compat.python.hidden_frames import hide_frames
 from braze.runtime.dispatch.eager_fallback import Tally, leave_to_eager
 from braze.trace import LeftToEager
 
@@ -48,3 +49,6 @@ def raise_within(
         return leave_to_eager(tally, why, function, args, kwargs)
     finally:
         sys.settrace(None)
+
+
+hide_frames(__name__)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from braze.compat.python import opcode_semantics as meanings
 from braze.compat.python.code_objects import position_of
+from braze.compat.python.hidden_frames import is_stand_in
 from braze.errors import Unsupported
 
 # Where frames of the driver have their code: in this package, and where it shares meanings.
@@ -50,7 +51,8 @@ def without_driver_frames(exception: _Exception, known: int = 0) -> _Exception:
     since: list[types.TracebackType] = []
     chain = entry = exception.__traceback__
     while entry is not None and id(entry) != known:
-        if entry.tb_frame.f_code.co_filename.startswith(_HERE):
+        code = entry.tb_frame.f_code
+        if code.co_filename.startswith(_HERE) or is_stand_in(code):
             kept += since
             since.clear()
             chain = entry.tb_next

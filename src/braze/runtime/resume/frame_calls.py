@@ -1,6 +1,8 @@
 """Calls made by a frame that the driver holds.
 
 Builtins that look at the frame which calls them (`locals`, `super`) are answered from its values.
+All others see a frame that stands for the one that calls, with its name, file, line and module: the
+frames of the driver are hidden.
 """
 
 from __future__ import annotations
@@ -8,10 +10,12 @@ from __future__ import annotations
 import builtins
 import sys
 import types
-from collections.abc import Callable
-from typing import Any, Protocol, final
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, final
 
+from braze.compat.python.bytecode import decode
 from braze.compat.python.code_objects import FRAME_WALKERS
+from braze.compat.python.hidden_frames import hide_frames, stand_in_code
 
 
 class ExecutableFrame(Protocol):
@@ -24,9 +28,54 @@ class ExecutableFrame(Protocol):
     call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
+class WaitingFrame(Protocol):
+    """What is asked of a frame that waits for a call. stand_in: what calls in its place, behind the
+    offset that it is of."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    offset: int
+    stand_in: tuple[int, Callable[..., Any]] | None
+
+
 @final
 class RunNatively(Exception):
     """This instruction, on these values, is left to the interpreter."""
+
+
+# By identity of a frame's code, and offset: code that stands in for it, and its own, kept alive.
+StandIns: TypeAlias = dict[tuple[int, int], tuple[types.CodeType, types.CodeType]]
+# Of a deep recursion so many frames are shown: each takes a call, at each break.
+_MOST_SHOWN = 64
+
+
+def called_by(
+    known: StandIns, frames: Sequence[WaitingFrame], function: Callable[..., Any], *args: Any
+) -> Any:
+    """`function(*args)`, seen from there as called by frames that wait, outermost first."""
+    if not frames:
+        return function(*args)
+    functions: list[Callable[..., Any]] = [
+        _stand_in(known, frame) for frame in frames[-_MOST_SHOWN:]
+    ]
+    functions.append(lambda _: function(*args))
+    following = iter(functions)
+    return next(following)(following)
+
+
+def _stand_in(known: StandIns, frame: WaitingFrame) -> Callable[..., Any]:
+    """What calls in the place of a frame that waits; kept while it waits there."""
+    made = frame.stand_in
+    if made is None or made[0] != frame.offset:
+        key = (id(frame.code), frame.offset)
+        found = known.get(key)
+        if found is None:
+            program = decode(frame.code)
+            line = program.instructions[program.index_at[frame.offset]].line
+            found = known[key] = stand_in_code(frame.code, line), frame.code
+        caller = types.FunctionType(found[0], frame.globals)
+        made = frame.stand_in = frame.offset, caller
+    return made[1]
 
 
 def contents_of(value: Any) -> list[Any]:
@@ -95,3 +144,6 @@ def call_in_frame(
         if answer is not None:
             return answer(frame)
     return frame.call(callable, args, kwargs)
+
+
+hide_frames(__name__)

@@ -16,11 +16,11 @@ of is finalized then.
 from __future__ import annotations
 
 import enum
-import functools
 import types
 from typing import Any, Literal, Protocol, TypeAlias, final
 
 from braze.compat.python.bytecode import decode
+from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.opcode_semantics import take
 from braze.compat.python.opcodes import OPCODES
 from braze.compat.python.signal_handlers import is_raised_by_handler
@@ -38,7 +38,7 @@ from braze.runtime.dispatch.cache_entries import (
 from braze.runtime.dispatch.eager_fallback import Tally, leave_to_eager
 from braze.runtime.dispatch.tracebacks import without_driver_frames
 from braze.runtime.resume.continuation import Continuation, Point, make_continuation
-from braze.runtime.resume.frame_calls import RunNatively
+from braze.runtime.resume.frame_calls import RunNatively, StandIns, called_by
 from braze.runtime.resume.reconstruct import LiveFrame
 from braze.runtime.resume.single_step import HANDLERS, Finished
 from braze.trace import LeftToEager
@@ -48,19 +48,14 @@ class Host(Protocol):
     """What the loop asks of the dispatcher."""
 
     continuations: dict[Any, Continuation]
+    stand_ins: StandIns
     tally: Tally
 
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache: ...
     def find(
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
     ) -> Found | LeftToEager: ...
-    def call(
-        self,
-        callable: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        namespace: dict[str, Any],
-    ) -> Any: ...
+    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def left_by_fault(
         self, fault: Exception, code: types.CodeType, *, is_rest: bool
     ) -> LeftToEager: ...
@@ -186,12 +181,13 @@ def _step(
         breaks.count = breaks.count + 1 if state.is_idle else 0
         if breaks.count > _MOST_IDLE:
             return _Native(why=_left_idle(frames[-1], breaks.count))
-        return _execute(host, frames[-1], state)
+        return _execute(host, frames, state)
     if type(state) is _Native:
-        return _run_rest(host, frames[-1], state)
+        return _run_rest(host, frames, state)
     if breaks.count > _MOST_IDLE_CALLERS:
         return _Native(why=_left_idle(frames[-1], breaks.count))
-    return _enter(host, frames)
+    entered: _State = called_by(host.stand_ins, frames[:-1], _enter, host, frames)
+    return entered
 
 
 def _behind(
@@ -224,19 +220,20 @@ def _left_idle(frame: LiveFrame, idle: int) -> LeftToEager:
     return LeftToEager("idle-breaks", what, hint, place, code.co_qualname, True, is_for_good=True)
 
 
-def _execute(host: Host, frame: LiveFrame, broken: _Broken) -> _State:
-    """Execute the instruction before which the frame waits."""
+def _execute(host: Host, frames: list[LiveFrame], broken: _Broken) -> _State:
+    """Execute the instruction before which the top frame waits."""
+    frame = frames[-1]
     program = decode(frame.code)
     index = program.index_at[frame.offset]
     instruction = program.instructions[index]
     handler = HANDLERS.get(instruction.name)
     if handler is None:
         return _Native(why=_left_at(frame, broken))
-    frame.call = functools.partial(host.call, namespace=frame.globals)
+    frame.call = host.call
     before = list(frame.stack)
     raised: BaseException | None
     try:
-        result = handler(frame, instruction)
+        result = called_by(host.stand_ins, frames, handler, frame, instruction)
     except RunNatively:
         raised = None  # what the rest raises must not have RunNatively for its context
     except BaseException as exception:
@@ -362,8 +359,9 @@ def _left_by(exception: BaseException, frame: LiveFrame) -> LeftToEager:
     )
 
 
-def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed | _Native:
-    """Run the rest of a frame natively, from its instruction or by raising there."""
+def _run_rest(host: Host, frames: list[LiveFrame], how: _Native) -> Finished | _Failed | _Native:
+    """Run the rest of the top frame natively, from its instruction or by raising there."""
+    frame, callers = frames[-1], frames[:-1]
     exception = how.take()
     why = how.why
     if why is None:
@@ -376,7 +374,9 @@ def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed 
     frame.locals, frame.stack = {}, []  # the function has them now
     del exception  # what it holds ends when the program lets go of it
     try:
-        result = leave_to_eager(host.tally, why, rest, (), {}, place)
+        result = called_by(
+            host.stand_ins, callers, leave_to_eager, host.tally, why, rest, (), {}, place
+        )
     except BaseException as raised:
         raised = without_driver_frames(raised, known)
         unused = continuation.unused_values(rest)
@@ -400,3 +400,6 @@ def _continuation(host: Host, frame: LiveFrame, raises: bool) -> Continuation:
     if continuation is None:
         continuation = host.continuations[key] = make_continuation(frame.code, point)
     return continuation
+
+
+hide_frames(__name__)

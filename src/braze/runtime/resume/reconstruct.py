@@ -59,6 +59,7 @@ class LiveFrame:
     """A frame stopped before an instruction, with real values; the driver moves it on.
 
     locals, stack: as in `FrameValues`. call: how its calls are made, once it is executed.
+    stand_in: what makes them in its name, behind the offset that it is of.
     """
 
     code: types.CodeType
@@ -68,6 +69,7 @@ class LiveFrame:
     stack: list[Any]
     function: Any = None
     call: Any = None
+    stand_in: tuple[int, Callable[..., Any]] | None = None
 
 
 Replay = Callable[[FrameValues, Sequence[Any]], Any]

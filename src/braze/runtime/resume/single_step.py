@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, final
 
 from braze.compat.python.bytecode import Instruction
 from braze.compat.python.bytecode_versions import BYTECODE
+from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.opcode_semantics import (
     MEANINGS,
     NULL,
@@ -479,3 +480,6 @@ def _extend(change: Callable[[Any, Any], Any]) -> Handler:
 _handles("LIST_EXTEND")(_extend(list.extend))
 _handles("SET_UPDATE")(_extend(set.update))
 _handles("DICT_UPDATE")(_extend(dict.update))
+
+
+hide_frames(__name__, HANDLERS.values())
