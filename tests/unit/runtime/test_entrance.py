@@ -294,7 +294,7 @@ def test_a_fault_is_answered_by_the_function_itself() -> None:
     with pytest.raises(IndexError, match=r"out of bounds|out of range") as raised:
         function(x, torch.tensor([7]))
     files = [entry.path for entry in raised.traceback]
-    assert sum("braze/runtime" in str(file) for file in files) == 1, "the one that raises it again"
+    assert not any("braze/runtime" in str(file) for file in files)
     torch.testing.assert_close(function(x, at), x[at] * 2)
 
 
