@@ -32,7 +32,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bless wheel coverage bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
+.PHONY: help demo test check format docs bless wheel coverage bench fuzz surface gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
 
 help:
 	@echo "make demo       three models under eager, torch.compile and Braze, minutes: table, JSON, PNG"
@@ -45,6 +45,7 @@ help:
 	@echo "make coverage   which lines of the source the quick tests run: coverage/index.html"
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
 	@echo "make cpython    all of CPython's own tests of the language, each compiled: the table"
+	@echo "make surface    questions of dir(), asked again after changes, an hour or two"
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
 	@echo "make gradients  the gradients of 20 steps of eight models, three ways each, against float64"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
@@ -90,16 +91,19 @@ coverage: $(READY)/packages
 bench: $(READY)/packages
 	$(BIN)/python -m benchmarks.compare $(ARGS)
 
+surface: $(READY)/packages
+	for sweep in tensors objects modules numpy_functions tensor_changes module_changes patches; do \
+		$(BIN)/python -W ignore -m tests.surface.$$sweep || exit 1; done
+	$(BIN)/python -m tests.surface.cached_functions --count 2000
+	BRAZE_SURFACE=all $(PYTEST) tests/surface/test_changes.py tests/surface/test_torch_modules.py
+
 fuzz: $(READY)/packages
 	$(BIN)/python -m tests.fuzz --programs 20000 --jobs $$(nproc) --shrink 60 $(ARGS)
 	$(BIN)/python -m tests.fuzz.reference --programs 20000 --jobs $$(nproc) --shrink 20
 	$(BIN)/python -m tests.fuzz --loops --programs 5000 --jobs $$(nproc) --shrink 60
 	$(BIN)/python -m tests.fuzz --training --programs 5000 --jobs $$(nproc)
 	$(BIN)/python -m tests.fuzz --interpreted --programs 2000 --jobs $$(nproc)
-	$(BIN)/python -m tests.surface.tensors
-	$(BIN)/python -m tests.surface.objects
-	$(BIN)/python -m tests.surface.cached_functions --count 2000
-	$(BIN)/python -m tests.surface.numpy_functions
+	$(MAKE) surface
 	$(BIN)/python -m tests.fuzz --planted --programs 2000 --jobs $$(nproc)
 	BRAZE_SWEEP_SAMPLES=20 BRAZE_SHAPE_PROGRAMS=10000 \
 		$(PYTEST) -m "not gpu" tests/differential $(ARGS)

@@ -143,7 +143,7 @@ WAYS = {
 }
 _LEFT_OUT = re.compile(
     r"__init__|__new__|__init_subclass__|__subclasshook__|__class__$|__getattribute__|__weakref__"
-    r"|cuda$|xpu|ipu|mtia|^compile$|share_memory|__reduce|__format__|_slow_forward"
+    r"|cuda$|xpu|ipu|mtia|^compile$|to_empty|share_memory|__reduce|__format__|_slow_forward"
 )
 # Arguments that are tried one after the other: of those that eager takes for a plain module, the
 # first ones.
@@ -250,11 +250,18 @@ def _ask_all(text: str, way: str, tally: Tally) -> None:
 
 
 def _ask(function: Callable[[Any, Any], Any], make: Make) -> str:
-    """The answer as text, and what became of the module and of the random numbers."""
+    """The answer of a module of its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = make()
-        HELD[:] = [module]
+    HELD[:] = [module]
+    return shown_answer(function, module)
+
+
+def shown_answer(function: Callable[[Any, Any], Any], module: Any) -> str:
+    """The answer as text, and what became of the module and of the random numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.manual_seed(0)
         asked = module
         try:
@@ -324,10 +331,10 @@ def state(module: Any) -> str:
 
 def main() -> int:
     """Put the questions to modules."""
-    return run_sweep(__doc__, WAYS, questions(), sweep, lambda found: str(_shortened(found)))
+    return run_sweep(__doc__, WAYS, questions(), sweep, lambda found: str(shortened(found)))
 
 
-def _shortened(found: Difference) -> str:
+def shortened(found: Difference) -> str:
     """A difference from a little before where the two texts part."""
     pairs = enumerate(zip(found.eager, found.compiled, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), 0)

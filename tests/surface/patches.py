@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import re
 import sys
 import warnings
@@ -24,6 +25,7 @@ import braze
 from braze.options import config
 from braze.runtime.guards.native_extension import LOADER
 from tests.recorded import recorded
+from tests.surface.tensor_kinds import KINDS, Plain
 from tests.surface.tensor_questions import namespace, questions
 from tests.surface.tensors import Difference, Tally, deadline, part_of
 
@@ -31,11 +33,12 @@ BACKENDS = ("eager", "aot_eager")
 
 
 class Patch(NamedTuple):
-    """question: an expression of `x`. owner, name: what is replaced."""
+    """question: an expression of `x`. owner, name: what is replaced. kind: of the tensor."""
 
     question: str
     owner: Any
     name: str
+    kind: str = "plain"
 
 
 _OWNERS = {
@@ -105,6 +108,13 @@ def patches() -> Iterator[Patch]:
             yield Patch(question.text, owner, name)
 
 
+def patches_of_subclasses() -> Iterator[Patch]:
+    """Of the same, what a subclass has that inherits `__torch_function__`."""
+    for patch in patches():
+        if patch.owner is torch.Tensor:
+            yield Patch(patch.question, Plain, patch.name, "subclass")
+
+
 # One of each way in which a name is found.
 EACH_WAY = [
     *(Patch("x.acos()", torch.Tensor, "acos"), Patch("x + 2", torch.Tensor, "__add__")),
@@ -118,6 +128,9 @@ EACH_WAY = [
         Patch("[*x]", torch.Tensor, "__iter__"),
     ),
     Patch("torch.nn.functional.gelu(x)", torch.nn.functional, "gelu"),
+    *(Patch("x + 2", Plain, "__add__", "subclass"), Patch("-x", Plain, "__neg__", "subclass")),
+    *(Patch("len(x)", Plain, "__len__", "subclass"), Patch("x.T", Plain, "T", "subclass")),
+    *(Patch("x.acos()", Plain, "acos", "subclass"), Patch("x.dtype", Plain, "dtype", "subclass")),
 ]
 
 
@@ -174,7 +187,7 @@ def _ask_all(patch: Patch, backend: str, tally: Tally) -> None:
 def _answers(patch: Patch, compiler: Callable[..., Any]) -> list[tuple[str, str]] | None:
     """What comes of each call, by when it was; None where eager does not end."""
     made: list[tuple[str, Any]] = []
-    before, meanwhile = (compiler(_function_of(patch.question)) for _ in range(2))
+    before, meanwhile = (_asking(patch, compiler) for _ in range(2))
     with warnings.catch_warnings(), deadline(3):
         warnings.simplefilter("ignore")
         made += [("at first", _outcome(before)), ("at first", _outcome(before))]
@@ -188,6 +201,12 @@ def _answers(patch: Patch, compiler: Callable[..., Any]) -> list[tuple[str, str]
     return [(when, _shown(one)) for when, one in made]
 
 
+def _asking(patch: Patch, compiler: Callable[..., Any]) -> Callable[[], Any]:
+    """The question put to another tensor each time."""
+    function = compiler(_function_of(patch.question))
+    return lambda: function(KINDS[patch.kind]())
+
+
 def _function_of(text: str) -> Callable[[Any], Any]:
     source = f"def ask(x):\n    more = x.sin()\n    return ({text}), more\n"
     space = namespace()
@@ -196,10 +215,10 @@ def _function_of(text: str) -> Callable[[Any], Any]:
     return ask
 
 
-def _outcome(function: Callable[[Any], Any]) -> Any:
+def _outcome(function: Callable[[], Any]) -> Any:
     torch.manual_seed(0)
     try:
-        return function(torch.arange(6.0).reshape(2, 3) + 1)[0]
+        return function()[0]
     except Exception as error:
         return error
 
@@ -211,7 +230,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
             return f"{value.layout} {tuple(value.shape)}"
-        return f"{value.dtype} {tuple(value.shape)} {value.tolist()}"
+        name = type(value).__name__
+        return f"{name} {value.dtype} {tuple(value.shape)} {value.tolist()}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__}({', '.join(map(_shown, value))})"
     if isinstance(value, Exception):
@@ -227,7 +247,8 @@ def main() -> int:
     parser.add_argument("--each-way", action="store_true", help="one of each way to find a name")
     options = parser.parse_args()
     tally = Tally()
-    for patch in part_of(EACH_WAY if options.each_way else patches(), options.part):
+    every = itertools.chain(patches(), patches_of_subclasses())
+    for patch in part_of(EACH_WAY if options.each_way else every, options.part):
         if options.only in patch.question:
             before = len(tally.differences)
             sweep([patch], tally)

@@ -74,7 +74,7 @@ def sweep(
 
 
 def _ask_all(question: Question, way: str, tally: Tally) -> None:
-    function = _function_of(question, way)
+    function = function_of(question, WAYS[way])
     kinds = list(EVERY) if way == "the input" and not question.is_operator else list(FEW)
     if "storage()." in question.text:
         kinds = [kind for kind in kinds if kind not in _WITHOUT_MEMORY]
@@ -119,11 +119,9 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _function_of(question: Question, way: str) -> Callable[[Any], Any]:
+def function_of(question: Question, place: str) -> Callable[[Any], Any]:
     """The question as a function whose graph has an operator, whatever the answer."""
-    text = (
-        f"def ask(x):\n    more = x + 1\n    x = {WAYS[way]}\n    return ({question.text}), more\n"
-    )
+    text = f"def ask(x):\n    more = x + 1\n    x = {place}\n    return ({question.text}), more\n"
     space = {**namespace(), "HELD": HELD}
     exec(compile(text, f"<{question.text}>", "exec"), space)
     ask: Callable[[Any], Any] = space["ask"]
@@ -131,9 +129,14 @@ def _function_of(question: Question, way: str) -> Callable[[Any], Any]:
 
 
 def _answer(function: Callable[[Any], Any], kind: str) -> str:
-    """The answer for a tensor of its own, as text; what became of that tensor."""
+    """The answer for a tensor of its own."""
     x = EVERY[kind]()
     HELD[:] = [x]
+    return shown_answer(function, x)
+
+
+def shown_answer(function: Callable[[Any], Any], x: Any) -> str:
+    """The answer as text; what became of that tensor."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

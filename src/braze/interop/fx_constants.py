@@ -78,22 +78,21 @@ def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
     is_of_class = isinstance(getattr(target, "__self__", None), type)
     if isinstance(target, (*_NAMED, type)) and not is_of_class and _is_found_by_name(target):
         return target
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
-
-    call.__name__ = getattr(target, "__name__", None) or type(target).__name__
-    return call
+    return said_function(target, getattr(target, "__name__", None) or type(target).__name__)
 
 
 def said_method(name: str) -> Callable[..., Any] | None:
     """What a node calls in place of a method that the program replaced; None where nobody did."""
     if getattr(torch.Tensor, name, None) is _METHODS.get(name):
         return None
-    method: Callable[..., Any] = getattr(private.TensorBase, name)
+    return said_function(getattr(private.TensorBase, name), name)
+
+
+def said_function(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function that has a name, and calls another one."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return method(*args, **kwargs)
+        return function(*args, **kwargs)
 
     call.__name__ = name
     return call

@@ -21,7 +21,13 @@ from braze.compat.torch.aten import aten
 from braze.compat.torch.autograd_engine import as_piece, copy_uncounted
 from braze.compat.torch.dispatcher import set_grad_enabled
 from braze.interop.fx_casts import CastNodes, CastsOf
-from braze.interop.fx_constants import said_constant, said_dtype, said_method, said_target
+from braze.interop.fx_constants import (
+    said_constant,
+    said_dtype,
+    said_function,
+    said_method,
+    said_target,
+)
 from braze.interop.fx_sizes import SizeNodes
 from braze.interop.fx_text import ORIGIN, TYPE
 from braze.ir.captured.frame import CapturedFrame, TorchCall
@@ -299,6 +305,8 @@ class _FxBuilder:
                 made = self.graph.call_method(call.target, args, kwargs)
             else:
                 made = self.call(original, args, kwargs)
+        elif type(call.target) is types.MethodDescriptorType:  # the tensor's class has its own
+            made = self.call(said_function(call.target, call.target.__name__), args, kwargs)
         elif type(call.target) is types.MethodWrapperType:  # x.data, x.T: a descriptor's __get__
             made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
         else:

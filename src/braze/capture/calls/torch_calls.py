@@ -18,7 +18,7 @@ from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, raw_l
 from braze.capture.state.opaque_objects import check_opaque, only_keeps
 from braze.capture.state.string_escape import settle_read
 from braze.capture.tensors.fake_tensor_queries import check_answer, check_foreign, check_question
-from braze.capture.tensors.subclasses import of_class, result_class
+from braze.capture.tensors.subclasses import PLAIN_RESULTS, of_class, result_class
 from braze.compat import private_names as private
 from braze.compat.python.frames import Caller, call_from
 from braze.compat.torch.dispatcher import COMPOSES_IN_NUMBERS, symbolic_dispatch
@@ -58,7 +58,7 @@ def leaf_call(
         kwargs = {name: torch_argument(interpreter, value) for name, value in kwargs.items()}
     check_question(function, args, kwargs)
     if function in _METHODS:
-        _check_methods(interpreter.guard_context, _METHODS[function])
+        _check_methods(interpreter.guard_context, _METHODS[function], args)
     if interpreter.shows_text or interpreter.arrays.in_use:
         _check_read(interpreter, function, args, kwargs)
     name = call_name(function)
@@ -74,7 +74,7 @@ def leaf_call(
         return result
     subclass = (
         result_class(interpreter, args, kwargs)
-        if interpreter.guard_context.has_subclasses
+        if interpreter.guard_context.has_subclasses and function not in PLAIN_RESULTS
         else None
     )
     note = interpreter.tensor_names.noted
@@ -99,7 +99,14 @@ def leaf_call(
     noted_result = note(result, True)
     if not did_nothing or values_in(noted_result):
         interpreter.calls.append(
-            TorchCall(_target(function), noted_args, noted_kwargs, noted_result, origin, *state)
+            TorchCall(
+                _target(interpreter.guard_context, function, args),
+                noted_args,
+                noted_kwargs,
+                noted_result,
+                origin,
+                *state,
+            )
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
 
@@ -130,21 +137,55 @@ def _disabled(code: Any, function: Any) -> BreakRequested:
     return BreakRequested("disabled", f"{call_name(function)} in {code.co_qualname}")
 
 
-def _check_methods(guard_context: GuardContext, names: tuple[str, ...]) -> None:
+def _check_methods(
+    guard_context: GuardContext, names: tuple[str, ...], args: tuple[Any, ...]
+) -> None:
     for name in names:
         if name not in guard_context.originals:
             check_original(guard_context, name)
+    classes = guard_context.classes_of
+    for arg in args:
+        cls = classes.get(id(arg), torch.Tensor)
+        if cls is not torch.Tensor and (cls, names) not in guard_context.inherited:
+            for name in names:
+                _check_inherited(guard_context, cls, name)
+            guard_context.inherited.add((cls, names))
 
 
-def check_original(guard_context: GuardContext, name: str) -> None:
-    """Guard that the program has not replaced what tensors have under a name, and break where it
-    has: what is answered without asking the class is answered as PyTorch's own would be."""
-    if guard_context.lookup(torch.Tensor, name) is not _ORIGINALS.get(name, ABSENT):
-        raise BreakRequested("unsupported-tensor", f"Tensor.{name}, which the program replaced")
-    guard_context.originals.add(name)
+def check_original(guard_context: GuardContext, name: str, tensor: Any = None) -> None:
+    """Guard that the program has not replaced what tensors have under a name, nor what the class of
+    this one has, and break where it has: what is answered without asking the class is answered as
+    PyTorch's own would be."""
+    if name not in guard_context.originals:
+        if guard_context.lookup(torch.Tensor, name) is not _ORIGINALS.get(name, ABSENT):
+            raise BreakRequested("unsupported-tensor", f"Tensor.{name}, which the program replaced")
+        guard_context.originals.add(name)
+    cls = guard_context.classes_of.get(id(tensor), torch.Tensor)
+    if cls is not torch.Tensor:
+        _check_inherited(guard_context, cls, name)
+    guard_context.inherited.add((cls, name))
 
 
-_ORIGINALS = {name: raw_lookup(torch.Tensor, name) for name in dir(torch.Tensor)}
+def _check_inherited(guard_context: GuardContext, cls: type, name: str) -> None:
+    """Guard that a subclass has what tensors have under a name, and break where it has its own."""
+    if not has_original(guard_context, cls, name):
+        raise BreakRequested("unsupported-tensor", f"{cls.__qualname__}.{name}, which it defines")
+
+
+def has_original(guard_context: GuardContext, cls: type, name: str) -> bool:
+    """Whether a class of tensors has under a name what PyTorch gave it. Guarded."""
+    originals = _ORIGINALS_OF.get(cls, _ORIGINALS)
+    return guard_context.lookup(cls, name) is originals.get(name, ABSENT)
+
+
+def _originals(cls: type) -> dict[str, Any]:
+    return {name: raw_lookup(cls, name) for name in dir(cls)}
+
+
+_ORIGINALS = _originals(torch.Tensor)
+_ORIGINALS_OF: dict[type, dict[str, Any]] = {
+    cls: _originals(cls) for cls in (torch.nn.Parameter, torch.nn.Buffer)
+}
 
 
 def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
@@ -406,8 +447,13 @@ def call_name(function: Any) -> str:
     return f"{module}.{name}" if module else name
 
 
-def _target(function: Any) -> Any:
+def _target(guard_context: GuardContext, function: Any, args: tuple[Any, ...]) -> Any:
+    """What a graph calls: a method by its name, where the tensor's class finds this one."""
     owner = getattr(function, "__objclass__", None)
-    if owner is not None and issubclass(owner, private.TensorBase):
-        return function.__name__
-    return function
+    if owner is None or not issubclass(owner, private.TensorBase):
+        return function
+    if guard_context.has_subclasses and args:
+        cls = guard_context.type_of(args[0])
+        if not has_original(guard_context, cls, function.__name__):
+            return function
+    return function.__name__

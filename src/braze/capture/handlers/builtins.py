@@ -209,6 +209,8 @@ def bool_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
 
 @answers(super)
 def super_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and type(args[-1]) in TENSORS:
+        raise BreakRequested("unsupported-tensor", "super() of a tensor")
     return interpreter.native(super, *args)
 
 

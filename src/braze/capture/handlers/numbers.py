@@ -34,7 +34,7 @@ def _conversion(cls: type, method: str) -> Any:
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]
         if alone and type(args[0]) in TENSORS:
-            check_original(interpreter.guard_context, method)
+            check_original(interpreter.guard_context, method, args[0])
             if args[0].requires_grad:
                 _warn_of_history(interpreter, cls)
         if alone and reads_number(interpreter, cls, args[0]):

@@ -11,13 +11,14 @@ import torch.utils.checkpoint
 from braze.capture.calls.deferred_calls import call_later
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
+from braze.capture.state.guard_context import TENSORS
 from braze.capture.training.checkpointing import (
     call_checkpointed,
     check_options,
     leave_refusing,
     note_checkpoint,
 )
-from braze.compat.torch.ambient_state import LIBRARY_SETTERS, SET_DETERMINISTIC
+from braze.compat.torch.ambient_state import LIBRARY_SETTERS, SET_DETERMINISTIC, call_untraced
 from braze.compat.torch.dynamo_interop import (
     AMBIENT_MANAGERS,
     COMPILING,
@@ -56,6 +57,40 @@ def is_compiling(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
 for _functions, _value in ((NOT_TRACING, False), (NOTHING, None), (NO_MODES, 0)):
     for _function in _functions:
         answers(_function)(_constant(_value))
+
+
+def _asks_overrides(function: Any) -> Any:
+    """Whether one of the arguments is of a class that torch functions ask. PyTorch's own code is
+    captured as for plain tensors, whose results capture gives the class."""
+
+    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if str(interpreter.frames[-1].globals.get("__name__")).partition(".")[0] == "torch":
+            return False
+        if function is torch.overrides.has_torch_function and type(args[0]) in TENSORS:
+            raise BreakRequested("unsupported-tensor", "has_torch_function of a tensor's rows")
+        return interpreter.native(function, *[_alike(interpreter, arg) for arg in args])
+
+    return answer
+
+
+def _alike(interpreter: Interpreter, value: Any) -> Any:
+    """An argument with an empty tensor of the same class in place of each fake one."""
+    if type(value) in TENSORS:
+        cls = interpreter.guard_context.type_of(value)
+        empty = call_untraced(torch.empty, (0,), {"device": "meta"})
+        return call_untraced(torch.Tensor.as_subclass, (empty, cls), {})
+    if type(value) in (tuple, list):
+        return [_alike(interpreter, item) for item in value]
+    interpreter.guard_context.lookup(type(value), "__torch_function__")
+    return value
+
+
+for _function in (
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+):
+    answers(_function)(_asks_overrides(_function))
 
 
 def _manager(cls: type) -> Any:

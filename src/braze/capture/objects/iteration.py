@@ -104,7 +104,7 @@ def iterator_of(interpreter: Interpreter, value: Any) -> Any:
             raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
         return _iterate_container(interpreter, value, value)
     if cls in TENSORS:
-        check_original(guard_context, "__iter__")
+        check_original(guard_context, "__iter__", value)
     if cls in TENSORS and value.dim():
         return iter(leaf_call(interpreter, torch.Tensor.unbind, (value, 0), {}))
     if cls in CONSTANTS or cls in TENSORS:

@@ -33,7 +33,7 @@ def truth(interpreter: Interpreter, value: Any) -> bool:
         return bool(value)
     guard_context = interpreter.guard_context
     if type(value) in TENSORS:
-        check_original(guard_context, "__bool__")
+        check_original(guard_context, "__bool__", value)
         return _tensor_truth(interpreter, value)
     if cls in EXACT:
         return (
@@ -129,7 +129,7 @@ def length(interpreter: Interpreter, value: Any) -> int:
     guard_context = interpreter.guard_context
     known = id(value) in guard_context.known
     if type(value) in TENSORS:
-        check_original(guard_context, "__len__")
+        check_original(guard_context, "__len__", value)
     if type(value) in TENSORS or (not known and cls in EXACT) or cls in CONSTANTS:
         return interpreter.native(len, value)
     if cls in EXACT:

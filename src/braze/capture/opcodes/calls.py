@@ -12,6 +12,7 @@ from braze.capture.frames.frame import Frame, Unread
 from braze.capture.objects.attribute_load import load_super_attribute
 from braze.capture.objects.iteration import counted_iterable, is_uniterable
 from braze.capture.opcodes.variables import read_local
+from braze.capture.state.guard_context import TENSORS
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.special_methods import compares_its_own_way
 from braze.compat.python.annotations import annotations_of, set_annotations
@@ -126,6 +127,8 @@ def _implicit_super(interpreter: Interpreter, frame: Frame) -> super:
     if type(owner) is Unread:
         owner = interpreter.guard_context.wrap_value(owner.value, owner.source)
         frame.locals[name] = owner
+    if type(owner) in TENSORS:  # `super` asks for the class of a fake tensor
+        raise BreakRequested("unsupported-tensor", "super() of a tensor")
     return interpreter.native(super, cls, owner)
 
 

@@ -163,6 +163,7 @@ class GuardContext:
     them
     passes itself on to results.
     originals: names under which tensors have what PyTorch gave them; guarded.
+    inherited: classes of tensors that have it, too, by the names that were looked at.
     opaque: identities of objects whose state is C's.
     new_leaves: fake tensors that began to need gradients here; switched: inputs, on or off.
     lifted: floats from outside that are passed to the graph.
@@ -208,6 +209,7 @@ class GuardContext:
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self.lookups: dict[type, dict[str, Any]] = {}
         self.originals: set[str] = set()
+        self.inherited: set[tuple[type, str | tuple[str, ...]]] = set()
         self.plain_attributes: dict[tuple[type, str], bool] = {}
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}

@@ -32,8 +32,11 @@ FORBIDDEN = (frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}) 
 
 def load_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     """`tensor.name`."""
-    if name in _ANSWERED and name not in interpreter.guard_context.originals:
-        check_original(interpreter.guard_context, name)
+    guard_context = interpreter.guard_context
+    if name in _ANSWERED:
+        seen = (guard_context.classes_of.get(id(tensor), torch.Tensor), name)
+        if seen not in guard_context.inherited:
+            check_original(guard_context, name, tensor)
     if name in _ATTRIBUTES:
         return interpreter.native(getattr, tensor, name)
     if name in ("__class__", "__dict__"):

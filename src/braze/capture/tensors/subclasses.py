@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
+# These ask no `__torch_function__`: what they make is no tensor of a subclass.
+PLAIN_RESULTS = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
+
+
 def result_class(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> type | None:

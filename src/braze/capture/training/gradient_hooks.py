@@ -81,6 +81,8 @@ def detach_in_place(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dic
     if type(tensor) is TracedTensor and tensor._is_view():
         return leaf_call(interpreter, torch.Tensor.detach_, args, kwargs)
     is_made_here = type(tensor) is TracedTensor and interpreter.tracer.real_of(tensor) is None
-    if is_made_here and not tensor.requires_grad:
+    # What is made of a subclass, eager makes as a view.
+    is_plain = interpreter.guard_context.type_of(tensor) is torch.Tensor
+    if is_made_here and is_plain and not tensor.requires_grad:
         return tensor  # there is nothing to detach it from
     raise BreakRequested("unsupported-tensor", "Tensor.detach_ needs the gradients themselves")

@@ -44,9 +44,6 @@ NOT_TRACING: tuple[Any, ...] = (
     torch.compiler.is_exporting,
     torch.jit.is_scripting,  # type: ignore[attr-defined]
     torch.jit.is_tracing,  # type: ignore[attr-defined]
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
     private.is_jit_tracing,
 )
 # How many dispatch modes are active: the program's own, of which a compiled entry needs none.
