@@ -606,12 +606,12 @@ def _guard_contents(interpreter: Interpreter, value: Any) -> None:
 def put_member(interpreter: Interpreter, container: Any, key: Any, value: Any) -> None:
     """Put a key into a copy of a container from outside, which asks for its hash. Eager does not:
     one that changes something is refused."""
-    marks = interpreter.marks()
+    marks = interpreter.marks(), len(interpreter.draws)
     if type(container) is set:
         call_seen(interpreter, set.add, (container, key), {})
     else:
         call_seen(interpreter, dict.__setitem__, (container, key, value), {})
-    if interpreter.marks() != marks:
+    if (interpreter.marks(), len(interpreter.draws)) != marks:
         raise BreakRequested("unsupported-container", "a key whose hash changes something")
 
 

@@ -54,16 +54,15 @@ def copy_of_objects(guard_context: GuardContext, container: Any, source: Source,
     is_dict = issubclass(type(container), dict)
     if issubclass(type(container), _ORDERED_OR_MADE):
         raise BreakRequested("unsupported-container", f"a {type(container).__name__} of objects")
-    members = Members(_order(container), _hashed(container))
-    for key in members.order:
+    order = _order(container)
+    for key in order:
         if not _is_followed(guard_context, key):
             detail = "a dict keyed by objects" if is_dict else "a set of objects"
             raise BreakRequested("unsupported-container", detail)
-    guard_context.guard(source, GuardKind.LENGTH, len(members.order))
-    guard_context.guard(source, GuardKind.ANSWER, (has_members, (members,), True))
+    guard_context.guard(source, GuardKind.LENGTH, len(order))
     values = [*dict.values(container)] if is_dict else []
     copy: Any = {} if is_dict else set()
-    for index, key in enumerate(members.order):
+    for index, key in enumerate(order):
         guard_context.wrap_value(key, DictKeySource(source, index))
         guard_context.guard_contents(key)
         value = None
@@ -73,9 +72,14 @@ def copy_of_objects(guard_context: GuardContext, container: Any, source: Source,
             put(copy, key, value)
         except ProgramRaised:
             raise BreakRequested("unsupported-container", "a key whose hash raises") from None
-    # None of the hashes changes anything: each was interpreted.
-    if len({*map(hash, copy)}) < len(members.order) or not has_members(copy, members):
+    # None of the hashes changes anything: each was interpreted. Where all differ, sets of the
+    # members are made without `__eq__`.
+    if len({*map(hash, copy)}) < len(order):
         raise BreakRequested("unsupported-container", "keys whose hashes changed, or are shared")
+    members = Members(order, _hashed(container))
+    if not has_members(copy, members):
+        raise BreakRequested("unsupported-container", "keys whose hashes changed, or are shared")
+    guard_context.guard(source, GuardKind.ANSWER, (has_members, (members,), True))
     return frozenset(copy) if issubclass(type(container), frozenset) else copy
 
 
