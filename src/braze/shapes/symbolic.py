@@ -36,6 +36,7 @@ from braze.shapes.expr import (
     modulo,
 )
 from braze.shapes.facts import Facts, Kind, Relation
+from braze.shapes.number_nodes import FloatNode
 from braze.shapes.prove import plain_least
 
 _Operation: TypeAlias = Callable[[Expr, Expr], Expr]
@@ -183,7 +184,7 @@ class SymbolicSize(torch.SymInt):
         return str(self.expr)
 
     def sym_float(self) -> Any:
-        raise NotImplementedError("a size as a symbolic float")
+        return FloatNode(float(int(self)))
 
     def neg(self) -> Any:
         return as_node(self.facts, _combined("sub", 0, self))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from braze.shapes.number_nodes import FloatNode
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.graph_inputs import input_type
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
@@ -34,6 +35,8 @@ def with_plain_sizes(arguments: Any) -> Any:
         cls = type(argument)
         if cls is torch.SymInt or cls is torch.SymFloat:
             argument = argument.node
+            if type(argument) is FloatNode:
+                argument = argument.value
         elif cls is list or cls is tuple:
             argument = with_plain_sizes(argument)
         elif cls not in _PLAIN and isinstance(argument, (torch.SymInt, torch.SymFloat)):
