@@ -85,6 +85,30 @@ def test_hook_of_registered_class_runs_as_often() -> None:
     assert of(lambda step: braze.compile(step, backend="eager")) == of(lambda step: step)
 
 
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_hook_runs_behind_what_comes_before_it(is_asked_before: bool) -> None:
+    """What a hook writes is not seen by a copy that the frame made earlier."""
+
+    def of(compile_it: Callable[[Any], Any]) -> Any:
+        class Hooked(abc.ABC):  # noqa: B024
+            @classmethod
+            def __subclasshook__(cls, other: type) -> Any:
+                _LOG.append(other.__name__)
+                return NotImplemented
+
+        def step(x: torch.Tensor, n: int) -> tuple[torch.Tensor, list[str], bool]:
+            before = list(_LOG)
+            return x + 1, before, isinstance(n, Hooked)
+
+        _LOG.clear()
+        if is_asked_before:
+            isinstance(2, Hooked)
+        run = compile_it(step)
+        return [run(torch.ones(2), n)[1:] for n in (2, 3, 4)], list(_LOG)
+
+    assert of(lambda step: braze.compile(step, backend="eager")) == of(lambda step: step)
+
+
 class _Counted(str):
     def __hash__(self) -> int:
         _LOG.append("hash")

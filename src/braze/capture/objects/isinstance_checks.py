@@ -54,16 +54,25 @@ def tensor_is_instance(interpreter: Interpreter, value: Any, cls: Any) -> bool:
 
 
 def note_abstract(interpreter: Interpreter, cls: type, abstract: type) -> None:
-    """Guard what an abstract class says of a class that does not derive from it. CPython asks a
-    hook of the program's at each question about a class that is registered itself, where it caches
-    all other answers: such a question breaks."""
+    """Guard what an abstract class says of a class that does not derive from it. A question that
+    makes CPython call a hook of the program's breaks: what the hook writes would come before what
+    the frame wrote earlier."""
     if abstract in type.__dict__["__mro__"].__get__(cls):
         return
     hook = interpreter.guard_context.lookup(abstract, "__subclasshook__")
     is_own = isinstance(hook, classmethod) and not _is_of_python(hook.__func__)
-    if is_own and any(registered() is cls for registered in STATE_OF_ABSTRACT(abstract)[0]):
+    if is_own and not _is_answer_cached(cls, abstract):
         raise BreakRequested("unseen-python", f"{abstract.__qualname__}.__subclasshook__")
     interpreter.guard_context.guard_abstract(cls, abstract)
+
+
+def _is_answer_cached(cls: type, abstract: type) -> bool:
+    """Whether CPython answers from its caches. It never caches that a class is registered itself,
+    and forgets who is no subclass when any class registers another."""
+    registered, subclasses, others, version = STATE_OF_ABSTRACT(abstract)
+    known = [*subclasses, *(others if version == abc.get_cache_token() else ())]
+    is_registered = any(reference() is cls for reference in registered)
+    return not is_registered and any(reference() is cls for reference in known)
 
 
 def _is_of_python(function: Any) -> bool:
