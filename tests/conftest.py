@@ -15,7 +15,8 @@ import pytest
 import torch
 
 # Before Braze is imported, which reads its environment once.
-_CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-")
+# A run of few tests may end while the guards' extension is built beside them, into the cache.
+_CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-", ignore_cleanup_errors=True)
 os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
 

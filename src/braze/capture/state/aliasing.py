@@ -143,6 +143,7 @@ def _guard_views(guard_context: GuardContext, tracer: Any) -> None:
 
 
 def storage_of(real: torch.Tensor) -> int:
-    """What two tensors have in common if they share memory; unique for an empty one."""
-    address = real.untyped_storage().data_ptr()
-    return address or -id(real)
+    """What two tensors have in common if they share memory; of an empty one, its storage, by which
+    the guard tells them apart."""
+    storage = real.untyped_storage()
+    return storage.data_ptr() or -int(storage._cdata)
