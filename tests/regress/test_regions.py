@@ -224,6 +224,28 @@ def test_body_is_compiled_once_and_run_a_hundred_times() -> None:
         assert len(products(lambda: compiled(x, torch.tensor(100)))) == 100 * max(once, 1)
 
 
+@pytest.mark.parametrize("turns", [0, 3])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_loops_give_what_their_body_gives(backend: str, turns: int) -> None:
+    """A tuple, a list or one tensor, whatever they begin with and however often they turn."""
+
+    def program(x: Tensor, turns: Tensor) -> Any:
+        start = torch.zeros((), dtype=torch.int64)
+        return (
+            while_loop(lambda n, y: n < turns, lambda n, y: [n + 1, y * 2], (start, x)),
+            while_loop(lambda n, y: n < turns, lambda n, y: (n + 1, y * 2), [start, x]),
+            while_loop(lambda n: n < turns, lambda n: n + 1, (start,)),
+            while_loop(lambda n: n < turns, lambda n: (n + 1,), [start]),
+        )
+
+    compiled = braze.compile(program, backend=backend, fullgraph=True)
+    listed, paired, bare, single = compiled(torch.ones(2), torch.tensor(turns))
+    assert [type(made) for made in (listed, paired, bare, single)] == [list, tuple, Tensor, tuple]
+    assert listed[0] == paired[0] == bare == single[0] == turns
+    assert torch.equal(listed[1], torch.full((2,), 2.0**turns))
+    assert torch.equal(paired[1], listed[1])
+
+
 def test_other_metadata_is_refused() -> None:
     def program(x: Tensor) -> Any:
         return while_loop(lambda y: y.sum() < 9, lambda y: (y[:1],), (x,))

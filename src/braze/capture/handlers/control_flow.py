@@ -84,12 +84,13 @@ def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
     while True:  # until it is known what gradients flow through
         inner = [_carried(interpreter, kind, flow) for kind, flow in zip(kinds, flows)]
         turn = trace_function(interpreter, body, (*inner, *more))
-        _check_turn(turn.made, inner)
-        found = [flow or made.requires_grad for flow, made in zip(flows, turn.made)]
+        after = [turn.made] if type(turn.made) in TENSORS else turn.made
+        _check_turn(after, inner)
+        found = [flow or made.requires_grad for flow, made in zip(flows, after)]
         if found == flows:
             break
         flows = found
-    regions = [as_region(interpreter, turn, turn.made, kinds)]
+    regions = [as_region(interpreter, turn, after, kinds)]
     ask = trace_function(interpreter, test, (*inner, *more))
     if type(ask.made) is bool:
         return interpreter.call_python(WHILE_LOOP, args, kwargs)
@@ -103,7 +104,8 @@ def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
     fakes = [*carried, *region_operands(interpreter, tuple(reads), touched, turn.begun, op)]
     begun, _ = tracer.bind_tracked(carried)
     begun = [tracer.recorder.restride(value, kind) for value, kind in zip(begun, kinds)]
-    return tuple(call_recorded(interpreter, op, fakes, [*begun, *reads], kinds, turn.calls))
+    results = call_recorded(interpreter, op, fakes, [*begun, *reads], kinds, turn.calls)
+    return _rebuilt(turn.made, iter(results))  # a tuple, a list or one tensor, after no turn, too
 
 
 # --- private ---------------------------------------------------------------------------------
