@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import braze
+from braze.errors import BrazeWarning
 from tests.surface.tensor_kinds import Plain
 
 
@@ -78,3 +79,100 @@ def test_constructors_ask_no_subclass(make: Any) -> None:
     x = torch.ones(3).as_subclass(Plain)
     found = braze.compile(ask, backend="eager", fullgraph=True)(x)
     assert [*map(type, found)] == [*map(type, ask(x))]
+
+
+_USES: dict[str, Any] = {
+    "list": lambda x: list(x),
+    "enumerate": lambda x: list(enumerate(x)),
+    "zip": lambda x: list(zip(x, [1, 2])),
+    "map": lambda x: list(map(str, x)),
+    "sorted": lambda x: [float(item) for item in sorted(x)],
+    "reversed": lambda x: list(reversed(x)),
+    "for": lambda x: [item for item in x],  # noqa: C416
+    "unpacked": lambda x: [*x],
+    "len": lambda x: len(x),
+    "smaller than": lambda x: 3 > x,  # noqa: SIM300
+    "larger than": lambda x: 3 < x,  # noqa: SIM300
+    "most": lambda x: 3 <= x,  # noqa: SIM300
+    "least": lambda x: 3 >= x,  # noqa: SIM300
+    "truth": lambda x: bool(x[:1]),
+    "in": lambda x: 7 in x,
+    "integer": lambda x: int(x[0]),
+    "first": lambda x: x[0],
+}
+_SPECIAL: dict[str, Any] = {
+    "__iter__": lambda self: iter([7]),
+    "__reversed__": lambda self: iter([9]),
+    "__len__": lambda self: 42,
+    "__getitem__": lambda self, index: torch.tensor([5.0]) if index == 0 else torch.zeros(1),
+    "__lt__": lambda self, other: "lt",
+    "__gt__": lambda self, other: "gt",
+    "__le__": lambda self, other: "le",
+    "__ge__": lambda self, other: "ge",
+    "__bool__": lambda self: False,
+    "__contains__": lambda self, item: item == 7,
+    "__int__": lambda self: 11,
+    "unbind": lambda self, dim=0: (1, 2),
+}
+
+
+@pytest.mark.parametrize("name", _SPECIAL)
+def test_special_methods_of_a_subclass_are_used(name: str) -> None:
+    """By each use of them, at sizes that change."""
+    cls = type("Special", (torch.Tensor,), {name: _SPECIAL[name]})
+    for text, use in _USES.items():
+        compiled = braze.compile(use, backend="eager")
+        for size in (3, 4, 5):
+            x = torch.arange(1.0, size + 1).as_subclass(cls)  # type: ignore[type-var]
+            assert _answer(compiled, x) == _answer(use, x), text
+
+
+def _answer(function: Any, x: torch.Tensor) -> str:
+    try:
+        found = function(x)
+        return f"{type(found).__name__} {found!r}"
+    except Exception as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("is_argument", [False, True])
+@pytest.mark.parametrize("is_parameter", [False, True])
+def test_attributes_of_one_tensor_hide_those_of_its_class(
+    is_argument: bool, is_parameter: bool
+) -> None:
+    base: type = torch.nn.Parameter if is_parameter else torch.Tensor
+    cls: Any = type("Scaled", (base,), {"scale": 2.0, "method": lambda self: 1.0})
+    tensor: Any = torch.ones(2).as_subclass(cls)
+    holder = torch.nn.Module()
+    holder.tensor = tensor
+    compiled = braze.compile(
+        (lambda x, w: x * w.scale * w.method())
+        if is_argument
+        else (lambda x, _: x * holder.tensor.scale * holder.tensor.method()),
+        fullgraph=True,
+    )
+    ask = lambda: compiled(torch.ones(1), tensor).item()  # noqa: E731
+    assert ask() == 2
+    tensor.scale = 7.0
+    assert ask() == 7
+    tensor.method = lambda: 3.0
+    assert ask() == 21
+    del tensor.scale
+    assert ask() == 6
+
+
+def test_a_method_of_one_tensor_is_called() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.mul = lambda other: "own"  # type: ignore[method-assign]
+    assert braze.compile(lambda w: w.mul(2))(weight) == "own"
+
+
+@pytest.mark.parametrize("name", ["is_leaf", "dtype", "shape", "requires_grad", "grad"])
+def test_metadata_that_a_subclass_answers_itself(name: str) -> None:
+    """It was taken for the tensor's, and a guard's text could not be read."""
+    cls: Any = type("Answers", (torch.Tensor,), {name: property(lambda self: "own")})
+    use = lambda x: (getattr(x, name), x.ndim)  # noqa: E731
+    compiled = braze.compile(use)
+    with pytest.warns(BrazeWarning, match=f"with a {name} of its own"):
+        for size in (2, 3, 4):
+            assert compiled(torch.ones(size).as_subclass(cls)) == ("own", 1)

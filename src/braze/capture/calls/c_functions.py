@@ -37,7 +37,12 @@ from braze.capture.calls.c_allowlist import (
 from braze.capture.calls.call_cache import Way
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.calls.torch_allowlist import is_binding_record, is_leaf_builtin
-from braze.capture.calls.torch_calls import calls_the_program, leaf_call, unnoted_call
+from braze.capture.calls.torch_calls import (
+    calls_the_program,
+    check_protocols,
+    leaf_call,
+    unnoted_call,
+)
 from braze.capture.calls.torch_queries import ask_torch, is_question
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.generators import InlinedGenerator
@@ -500,6 +505,8 @@ def call_seen(
     interpreter.idle.note_walk(values)
     guard_context = interpreter.guard_context
     is_read = function not in _STORING and not only_keeps(function)
+    if is_read and guard_context.has_subclasses:
+        check_protocols(guard_context, values)
     guard = partial(_guard_contents, interpreter) if is_read else None
     _note_classes(values, classes, set(), objects, guard)
     if objects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -172,6 +172,19 @@ def _check_inherited(guard_context: GuardContext, cls: type, name: str) -> None:
         raise BreakRequested("unsupported-tensor", f"{cls.__qualname__}.{name}, which it defines")
 
 
+def check_protocols(guard_context: GuardContext, values: Iterable[Any]) -> None:
+    """Break where C code gets a tensor, or a list of some, whose class has special methods of its
+    own, which such code asks for items, a length, truth or order."""
+    for value in values:
+        items = value if type(value) is list or type(value) is tuple else (value,)
+        for value in filter(lambda item: type(item) in TENSORS, items):
+            cls = guard_context.classes_of.get(id(value), torch.Tensor)
+            if cls is not torch.Tensor and (cls, _PROTOCOLS) not in guard_context.inherited:
+                for name in _PROTOCOLS:
+                    _check_inherited(guard_context, cls, name)
+                guard_context.inherited.add((cls, _PROTOCOLS))
+
+
 def has_original(guard_context: GuardContext, cls: type, name: str) -> bool:
     """Whether a class of tensors has under a name what PyTorch gave it. Guarded."""
     originals = _ORIGINALS_OF.get(cls, _ORIGINALS)
@@ -188,10 +201,18 @@ _ORIGINALS_OF: dict[type, dict[str, Any]] = {
 }
 
 
+_PROTOCOLS = (
+    *("__iter__", "__reversed__", "__getitem__", "__len__", "__contains__", "unbind"),
+    *("__bool__", "__int__", "__index__", "__float__", "__complex__", "__hash__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+)
+_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
 def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
     for name in dir(operator):
         plain = name.strip("_")
-        methods = [f"__{form}__" for form in (plain, f"r{plain}")]
+        methods = [f"__{form}__" for form in (plain, _REFLECTED.get(plain, f"r{plain}"))]
         if methods[0] in _ORIGINALS and callable(function := getattr(operator, name)):
             yield function, tuple([method for method in methods if method in _ORIGINALS])
 

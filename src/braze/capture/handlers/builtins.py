@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.calls.c_functions import call_natively, call_seen
 from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.torch_calls import check_original, check_protocols
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.generators import InlinedGenerator
 from braze.capture.handlers.dispatch import make_instance, refuse_finalizer
@@ -196,6 +197,7 @@ def _hides_contents(interpreter: Interpreter, value: Any) -> bool:
 @answers(len)
 def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(args[0]) in TENSORS and args[0].dim() and type(args[0].shape[0]) is ProgramInt:
+        check_original(interpreter.guard_context, "__len__", args[0])
         return args[0].shape[0]
     return length(interpreter, *args)
 
@@ -495,6 +497,7 @@ def _over_iterables(cls: Any) -> Any:
     """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
     def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        check_protocols(interpreter.guard_context, args)
         if cls is reversed and (kwargs or len(args) != 1):
             return interpreter.native(reversed, *args, **kwargs)
         if cls is reversed:

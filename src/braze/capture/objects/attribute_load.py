@@ -22,7 +22,7 @@ from braze.capture.objects.module_attributes import module_entry
 from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, attribute_key, raw_lookup
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import DELETED
-from braze.capture.tensors.attributes import FORBIDDEN, load_tensor_attribute
+from braze.capture.tensors.attributes import FORBIDDEN, has_of_its_own, load_tensor_attribute
 from braze.capture.training.saved_tensors import call_of_getter
 from braze.compat.python.packages import is_of_package
 from braze.compat.python.stdlib import name_in_errors, name_of_slotted
@@ -164,7 +164,8 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
         method = guard_context.lookup(
             guard_context.type_of(owner), name
         )  # guarded: a program may replace it
-        if type(method) is types.MethodDescriptorType:
+        is_plain = type(method) is types.MethodDescriptorType
+        if is_plain and not has_of_its_own(interpreter, owner, name):
             return method, owner
     return load_attribute(interpreter, owner, name), NULL
 

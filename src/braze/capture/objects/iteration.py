@@ -105,6 +105,7 @@ def iterator_of(interpreter: Interpreter, value: Any) -> Any:
         return _iterate_container(interpreter, value, value)
     if cls in TENSORS:
         check_original(guard_context, "__iter__", value)
+        check_original(guard_context, "unbind", value)  # which `Tensor.__iter__` calls
     if cls in TENSORS and value.dim():
         return iter(leaf_call(interpreter, torch.Tensor.unbind, (value, 0), {}))
     if cls in CONSTANTS or cls in TENSORS:

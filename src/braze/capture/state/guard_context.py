@@ -529,6 +529,7 @@ class GuardContext:
             name = cls.__qualname__
             detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
             raise BreakRequested("unsupported-tensor", detail)
+        self._check_metadata(cls, source)
         layout = self.sizes.layout(real, source)
         try:
             facts = tensor_facts(real, layout)
@@ -550,6 +551,17 @@ class GuardContext:
         self.known[id(fake)] = (fake, source)
         self.give_class(fake, cls)
         return fake
+
+    def _check_metadata(self, cls: type, source: Source) -> None:
+        """Break where a subclass answers itself what guards ask of every tensor. Guarded."""
+        if cls is torch.Tensor or cls is torch.nn.Parameter:
+            return
+        for name in _ASKED_BY_GUARDS:
+            if self.lookup(cls, name) is not getattr(torch.Tensor, name):
+                detail = (
+                    f"{source}: the tensor subclass {cls.__qualname__} with a {name} of its own"
+                )
+                raise BreakRequested("unsupported-tensor", detail)
 
     def give_class(self, fake: Any, cls: type) -> None:
         """The program sees the fake tensor as a tensor of this class."""
@@ -652,6 +664,10 @@ class GuardContext:
         self._keep.append(value)
 
 
+_ASKED_BY_GUARDS = (
+    *("dtype", "device", "layout", "shape", "stride", "storage_offset", "untyped_storage"),
+    *("requires_grad", "is_leaf", "grad", "_base", "_version", "is_conj", "is_neg", "data_ptr"),
+)
 # Whose attributes are functions that stay, whoever made them.
 _KEEPERS = (torch.nn.Module, type, types.ModuleType, types.FunctionType)
 

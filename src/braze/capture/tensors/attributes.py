@@ -62,6 +62,8 @@ def load_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) -> A
         return _instance_attribute(interpreter, tensor, real, name)
     if name not in _TENSOR_NAMES:
         return _subclass_attribute(interpreter, tensor, real, cls, name)
+    if not hasattr(type(meta), "__set__") and has_of_its_own(interpreter, tensor, name):
+        return _instance_attribute(interpreter, tensor, real, name)
     if type(meta) in (types.MethodDescriptorType, types.FunctionType):
         return types.MethodType(meta, tensor)
     if type(meta) is types.GetSetDescriptorType:
@@ -170,7 +172,7 @@ def _subclass_attribute(
     if kind is property:
         interpreter.guard_context.source_of_function(meta)
         return interpreter.call(meta.fget, tensor)
-    if real is not None and name in getattr(real, "__dict__", {}):
+    if has_of_its_own(interpreter, tensor, name):
         return _instance_attribute(interpreter, tensor, real, name)
     if kind is types.FunctionType:
         interpreter.guard_context.source_of_function(meta)
@@ -222,6 +224,20 @@ def _instance_attribute(interpreter: Interpreter, tensor: Any, real: Any, name: 
         guard_context.guard(source, GuardKind.HAS_ATTRIBUTE, (name, False))
     cls = guard_context.type_of(tensor)
     raise ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+
+
+def has_of_its_own(interpreter: Interpreter, tensor: Any, name: str) -> bool:
+    """Whether a tensor itself has an attribute that hides its class's. That a tensor of PyTorch's
+    own classes has none is not guarded: every method of every parameter would cost a call."""
+    real = interpreter.tracer.real_of(tensor)
+    if real is None:
+        return False
+    guard_context, space = interpreter.guard_context, real.__dict__
+    if name in space:
+        return True
+    if type(real) is not torch.Tensor and type(real) is not torch.nn.Parameter:
+        guard_context.guard_lacks_attribute(space, real, name)
+    return False
 
 
 def store_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str, value: Any) -> None:
