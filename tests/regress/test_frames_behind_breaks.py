@@ -10,6 +10,7 @@ import io
 import logging
 import sys
 import traceback
+import types
 import typing
 import warnings
 from collections.abc import Callable
@@ -172,3 +173,20 @@ def test_tracebacks_have_the_programs_frames() -> None:
         except ValueError as error:
             found.append([(f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__)])
     assert found[1] == found[0]
+
+
+_FRAME = [name for name in dir(types.FrameType) if not name.startswith("__")]
+
+
+@pytest.mark.parametrize("name", [*_FRAME, "nothing"])
+def test_whatever_a_frame_can_be_asked(name: str) -> None:
+    """Either answered or a break, never an error that eager does not raise."""
+
+    def program(x: torch.Tensor) -> Any:
+        return x + 1, type(getattr(sys._getframe(), name, "none")).__name__
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        compiled = braze.compile(program)
+        assert compiled(torch.ones(2))[1] == program(torch.ones(2))[1]
+    assert not [w for w in warned if "raised-in-capture-only" in str(w.message)]

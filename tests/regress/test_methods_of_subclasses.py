@@ -176,3 +176,25 @@ def test_metadata_that_a_subclass_answers_itself(name: str) -> None:
     with pytest.warns(BrazeWarning, match=f"with a {name} of its own"):
         for size in (2, 3, 4):
             assert compiled(torch.ones(size).as_subclass(cls)) == ("own", 1)
+
+
+def test_subclasses_that_are_called_or_asked_for_what_they_lack() -> None:
+    class Callable(torch.Tensor):
+        def __call__(self, factor: float) -> Any:
+            return self * factor
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "offset":
+                return 3.0
+            raise AttributeError(name)
+
+    def program(x: Any) -> Any:
+        return x(2.0) + x.offset, getattr(x, "other", 5)
+
+    x: Any = torch.ones(2).as_subclass(Callable)
+    compiled = braze.compile(program, fullgraph=True)
+    for _ in range(2):
+        found, default = compiled(x)
+        assert type(found) is Callable and found.tolist() == [5.0, 5.0] and default == 5
+    x.offset = 1.0
+    assert compiled(x)[0].tolist() == [3.0, 3.0]

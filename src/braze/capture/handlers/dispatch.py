@@ -233,7 +233,7 @@ def _open_instance(
     if python is not None:
         interpreter.guard_context.source_of_function(function)
         return python, args
-    cls = type(function)
+    cls = interpreter.guard_context.type_of(function)
     method = interpreter.guard_context.lookup(cls, "__call__")
     if method is ABSENT:
         message = f"{interpreter.guard_context.type_of(function).__name__!r} object is not callable"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.handler_registry import answers
@@ -40,6 +41,12 @@ class FrameView:
     def f_back(self) -> FrameView:
         """The caller."""
         return _view(self._interpreter, self._index - 1)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else a frame has, and only a real one can tell."""
+        if hasattr(types.FrameType, name):
+            raise BreakRequested("unsupported-attribute", f"frame.{name}")
+        raise AttributeError(f"'frame' object has no attribute {name!r}")
 
 
 def _view(interpreter: Interpreter, index: int) -> FrameView:

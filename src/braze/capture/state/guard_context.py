@@ -667,6 +667,7 @@ class GuardContext:
 _ASKED_BY_GUARDS = (
     *("dtype", "device", "layout", "shape", "stride", "storage_offset", "untyped_storage"),
     *("requires_grad", "is_leaf", "grad", "_base", "_version", "is_conj", "is_neg", "data_ptr"),
+    "__getattribute__",
 )
 # Whose attributes are functions that stay, whoever made them.
 _KEEPERS = (torch.nn.Module, type, types.ModuleType, types.FunctionType)

@@ -14,7 +14,7 @@ from braze.capture.state.guard_context import CONSTANTS
 from braze.capture.training.data_assignment import assign_data, data_of
 from braze.capture.training.zero_grad import note_dropped
 from braze.compat.torch.autograd_engine import refuses_changed_memory
-from braze.ir.captured.guard import ABSENT, GuardKind
+from braze.ir.captured.guard import ABSENT
 from braze.ir.captured.source import AttributeSource
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.fake_tensor_queries import QUESTIONS, Kept, unknown_names
@@ -221,8 +221,11 @@ def _instance_attribute(interpreter: Interpreter, tensor: Any, real: Any, name: 
                 space[name], AttributeSource(source, name)
             )
             return guard_context.reads[key]
-        guard_context.guard(source, GuardKind.HAS_ATTRIBUTE, (name, False))
+        guard_context.guard_lacks_attribute(space, real, name)
     cls = guard_context.type_of(tensor)
+    fallback = guard_context.lookup(cls, "__getattr__")
+    if type(fallback) is types.FunctionType:
+        return interpreter.call(fallback, tensor, name)
     raise ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
 
 
