@@ -119,13 +119,17 @@ def _known_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     guard_context = interpreter.guard_context
     if id(owner) in side_effects.shadows or id(owner) in side_effects.added:
         contents = side_effects.contents(owner)
-        if type(contents) is dict and finds_in_c(contents, key) and key not in contents:
-            return _missing(interpreter, owner, key)
-        return _native_item(interpreter, contents, key)
+        if type(contents) is not dict:
+            return _native_item(interpreter, contents, key)
+        if finds_in_c(contents, key):
+            if key not in contents:
+                return _missing(interpreter, owner, key)
+            return _native_item(interpreter, contents, key)
+        return _hashed_item(interpreter, owner, contents, key)
     source = guard_context.known[id(owner)][1]
     if issubclass(type(owner), dict):
         if not finds_in_c(owner, key):
-            return _native_item(interpreter, side_effects.contents(owner), key)
+            return _hashed_item(interpreter, owner, side_effects.contents(owner), key)
         value = side_effects.read(owner, key, source)
         if value is ABSENT:
             return _missing(interpreter, owner, key)
@@ -142,6 +146,14 @@ def _known_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
             )
         return guard_context.reads[read_key]
     return _native_item(interpreter, side_effects.contents(owner), key)
+
+
+def _hashed_item(interpreter: Interpreter, owner: Any, contents: Any, key: Any) -> Any:
+    """An item of a dict whose keys hash by Python code."""
+    if type(interpreter.guard_context.lookup(type(owner), "__missing__")) is types.FunctionType:
+        found = call_with_key(interpreter, dict.get, contents, key, ABSENT)
+        return _missing(interpreter, owner, key) if found is ABSENT else found
+    return _native_item(interpreter, contents, key)
 
 
 def _missing(interpreter: Interpreter, owner: Any, key: Any) -> Any:
