@@ -95,7 +95,8 @@ surface: $(READY)/packages
 	for sweep in tensors objects modules numpy_functions tensor_changes module_changes patches; do \
 		$(BIN)/python -W ignore -m tests.surface.$$sweep || exit 1; done
 	$(BIN)/python -m tests.surface.cached_functions --count 2000
-	BRAZE_SURFACE=all $(PYTEST) tests/surface/test_changes.py tests/surface/test_torch_modules.py
+	BRAZE_SURFACE=all $(PYTEST) tests/surface/test_changes.py tests/surface/test_torch_modules.py \
+		tests/surface/test_decorators.py
 
 fuzz: $(READY)/packages
 	$(BIN)/python -m tests.fuzz --programs 20000 --jobs $$(nproc) --shrink 60 $(ARGS)
