@@ -237,17 +237,6 @@ def test_random_hash_breaks() -> None:
         held(torch.ones(2), Drawn(1))
 
 
-class _Numbered:
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Numbered) and other.number == self.number
-
-
 class _Filling(dict):  # type: ignore[type-arg]
     def __missing__(self, key: Any) -> int:
         self[key] = 3
@@ -256,18 +245,18 @@ class _Filling(dict):  # type: ignore[type-arg]
 
 def test_missing_items_are_made_under_keys_that_hash_by_python_code() -> None:
     def from_outside(x: torch.Tensor, key: Any, filling: Any) -> Any:
-        filling[_Numbered(9)] = 1
-        return x * filling[key] + filling[_Numbered(9)] * filling[_Numbered(10)], len(filling)
+        filling[Hashed(9)] = 1
+        return x * filling[key] + filling[Hashed(9)] * filling[Hashed(10)], len(filling)
 
     def made_here(x: torch.Tensor, key: Any, _: Any) -> Any:
         filling = _Filling()
         filling[key] = 5
-        return x * filling[key] + filling[_Numbered(1)], len(filling)
+        return x * filling[key] + filling[Hashed(1)], len(filling)
 
     for program in (from_outside, made_here):
         found = []
         for step in (program, braze.compile(program)):
             filling = _Filling()
-            made = [step(torch.ones(1), _Numbered(n), filling) for n in (0, 0, 1)]
+            made = [step(torch.ones(1), Hashed(n), filling) for n in (0, 0, 1)]
             found.append((str(made), [(key.number, v) for key, v in filling.items()]))
         assert found[1] == found[0]
