@@ -168,7 +168,6 @@ class SymbolicSize(torch.SymInt):
     # Asked thousands of times a trace: methods of the constants, which run no Python.
     is_int = is_symbolic = has_hint = True.__bool__
     is_bool = is_float = is_nested_int = is_constant = False.__bool__
-
     constant_int = nested_int = constant_bool = NOTHING_KNOWN
 
     def int_(self) -> int:

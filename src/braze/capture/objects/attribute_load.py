@@ -165,7 +165,8 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
             guard_context.type_of(owner), name
         )  # guarded: a program may replace it
         is_plain = type(method) is types.MethodDescriptorType
-        if is_plain and not has_of_its_own(interpreter, owner, name):
+        is_computed = interpreter.tracer.real_of(owner) is None
+        if is_plain and (is_computed or not has_of_its_own(interpreter, owner, name)):
             return method, owner
     return load_attribute(interpreter, owner, name), NULL
 

@@ -529,7 +529,8 @@ class GuardContext:
             name = cls.__qualname__
             detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
             raise BreakRequested("unsupported-tensor", detail)
-        self._check_metadata(cls, source)
+        if cls is not torch.Tensor and cls is not torch.nn.Parameter:
+            self._check_metadata(cls, source)
         layout = self.sizes.layout(real, source)
         try:
             facts = tensor_facts(real, layout)
@@ -554,8 +555,6 @@ class GuardContext:
 
     def _check_metadata(self, cls: type, source: Source) -> None:
         """Break where a subclass answers itself what guards ask of every tensor. Guarded."""
-        if cls is torch.Tensor or cls is torch.nn.Parameter:
-            return
         for name in _ASKED_BY_GUARDS:
             if self.lookup(cls, name) is not getattr(torch.Tensor, name):
                 detail = (
