@@ -84,6 +84,7 @@ def _late_hook(x: Any) -> Callable[[], object]:
 
 
 def _swapped(x: Any) -> None:
+    gc.collect()  # whatever still refers to the tensor would forbid it
     torch.utils.swap_tensors(x, torch.arange(8.0).reshape(4, 2))
 
 

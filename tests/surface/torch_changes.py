@@ -78,8 +78,10 @@ def changes(questions: dict[str, Callable[[], Any]]) -> Iterator[Change]:
             continue
         after = answers_now(questions)
         undo()
-        if answers_now(questions) != before:
-            raise AssertionError(f"{name} is not undone")
+        again = answers_now(questions)
+        changed = [question for question in before if again[question] != before[question]]
+        if changed:
+            raise AssertionError(f"{name} is not undone: {changed}")
         differing = {n: after[n] for n in before if after[n] != before[n]}
         outcome = (name.partition("(")[0], str(differing))
         if differing and outcome not in seen and not _is_any_value(name, seen):

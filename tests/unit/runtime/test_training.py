@@ -493,8 +493,8 @@ def test_a_backward_has_the_only_references_to_what_was_saved(
     seen: list[list[bool]] = []
     real = cpu.link
 
-    def spying(plan: Any, sources: Any, options: Any, takes_inputs: bool = False) -> Any:
-        linked = real(plan, sources, options, takes_inputs)
+    def spying(plan: Any, sources: Any, options: Any, takes_inputs: bool, *more: Any) -> Any:
+        linked = real(plan, sources, options, takes_inputs, *more)
 
         def call(inputs: list[Any]) -> Any:
             if takes_inputs:

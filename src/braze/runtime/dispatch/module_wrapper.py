@@ -207,9 +207,6 @@ def _empty(made: type, _: object) -> None:
         type.__delattr__(made, name)
 
 
-hide_from_other_compilers((_empty,))
-
-
 def _do_nothing(self: Any) -> None:
     """In the place of `__del__`."""
 
@@ -228,3 +225,4 @@ def _remade(model: torch.nn.Module, remake: Remake | None) -> torch.nn.Module:
 
 
 hide_frames(__name__)
+hide_from_other_compilers((_empty,))  # by its code, which is another one now
