@@ -13,6 +13,7 @@ weights costs what packing does. Those that change from call to call are left ou
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -29,6 +30,8 @@ from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.runtime.launch.packed_weights import PACKED
 from braze.runtime.launch.storage_watch import WATCH, States, WatchedStorage
 
+_HINTS = logging.getLogger("braze.perf_hints")
+_OF_NOTHING = {"origin": "", "artefact": "perf_hints"}  # in the program
 _NUMBERS = 6  # that say where a matrix is: see `pack_weights`
 _MOST_MISSES = 4  # weights that changed so often, one call after the other, are left out
 _PAUSE = 256  # calls
@@ -211,7 +214,8 @@ class PackedMatrices:
             return None
         try:
             library = library_of((self._unit,), toolchain, self._options)
-        except BrazeError:
+        except BrazeError as error:  # the kernels pack at each call
+            _HINTS.info("weights of products are packed at each call: %s", error, extra=_OF_NOTHING)
             return None
         made = torch.empty(size, dtype=torch.float32, device="cpu")
         numbers = (ctypes.c_int64 * 4)(rows, columns, down, across)

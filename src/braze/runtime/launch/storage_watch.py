@@ -9,6 +9,7 @@ program kept from `data_ptr()` is not seen.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
@@ -67,6 +68,10 @@ class StorageWatch:
             if not self._tried:
                 self._module = _connected(self._counts, options)
                 self._tried = True
+                if self._module is None:
+                    message = "weights are packed at each call: writes to them cannot be watched"
+                    extra = {"origin": "", "artefact": "perf_hints"}
+                    logging.getLogger("braze.perf_hints").info(message, extra=extra)
         return self._module is not None
 
     def states(self, tensors: tuple[torch.Tensor, ...]) -> States:
