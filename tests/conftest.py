@@ -71,6 +71,15 @@ def _little_to_collect() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module")
+def triton_interpreted() -> Iterator[None]:
+    """Triton's interpreter in place of its compiler, for files that run kernels on a CPU."""
+    from tests.unit.codegen.triton_running import interpreting
+
+    with interpreting():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _equal_beginnings() -> Iterator[None]:
     """In whichever order tests run: equal random numbers, and nothing changed by the others."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -15,7 +14,7 @@ from braze.codegen.triton import generate
 from braze.ir.kernels.run_loops import run_loops
 from braze.ir.kernels.schedule import Kernel
 from braze.schedule import CUDA
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, planned, run_sources
+from tests.unit.codegen.triton_running import MARKS, OPTIONS, planned, run_sources
 
 COUNT = int(os.environ.get("BRAZE_FUZZ_PROGRAMS", "30"))
 TARGETS = [
@@ -26,12 +25,6 @@ TARGETS = [
 pytestmark = MARKS
 
 Tensor = torch.Tensor
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 @dataclass

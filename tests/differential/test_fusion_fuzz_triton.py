@@ -4,7 +4,6 @@ a GPU and for one that splits, merges and walks small tensors as it would large 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,19 +18,13 @@ from braze.schedule import CUDA
 from braze.tracing import Tracer
 from tests.differential.fusion_programs import make_program
 from tests.differential.test_fusion_fuzz import differences
-from tests.unit.codegen.triton_running import MARKS, interpreting, run
+from tests.unit.codegen.triton_running import MARKS, run
 
 COUNT = int(os.environ.get("BRAZE_FUZZ_PROGRAMS", "12"))
 SMALL = replace(CUDA, least_work=200, least_part=16, merges_columns=2, few_rows=2, enough_tasks=4)
 HALVES = (torch.bfloat16, torch.float16)
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 @pytest.mark.parametrize("seed", range(COUNT))

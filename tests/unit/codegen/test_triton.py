@@ -4,7 +4,6 @@ loop evaluator."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -47,18 +46,11 @@ from tests.unit.codegen.triton_running import (
     OPTIONS,
     check,
     generated,
-    interpreting,
     run,
     run_sources,
 )
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 SHAPES = [((30, 70), (1,)), ((30, 70), (0,)), ((9, 30), ()), ((3, 12, 33), (1,))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,18 +22,11 @@ from tests.unit.codegen.attention_programs import (
 from tests.unit.codegen.triton_running import (
     MARKS,
     OPTIONS,
-    interpreting,
     planned,
     run_sources,
 )
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _cases() -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,15 +25,9 @@ from tests.unit.codegen.attention_programs import (
     operands,
 )
 from tests.unit.codegen.attention_training import Trained, train
-from tests.unit.codegen.triton_running import MARKS, interpreting
+from tests.unit.codegen.triton_running import MARKS
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _cases() -> list[Any]:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from braze.ir.kernels.loops import Literal
 from braze.ir.kernels.scalars import apply, cast
 from tests.unit.codegen.programs import F32, pointwise
-from tests.unit.codegen.triton_running import MARKS, ON_DEVICE, interpreting, run
+from tests.unit.codegen.triton_running import MARKS, ON_DEVICE, run
 
 pytestmark = MARKS
 DEVICE = "cuda" if ON_DEVICE else "cpu"  # a device's conversions drop the sign of what is no number
 BYTES = [torch.float8_e4m3fn, torch.float8_e5m2]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _many(dtype: torch.dtype) -> torch.Tensor:

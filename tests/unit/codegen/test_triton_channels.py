@@ -3,7 +3,7 @@ reads the image again is shared, and split where it is not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from braze.codegen.triton import generate
 from braze.ir.kernels.print_schedule import print_schedule
 from braze.ir.kernels.schedule import Kernel, Schedule, Spread
 from braze.schedule import CUDA
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, planned, run_sources
+from tests.unit.codegen.triton_running import MARKS, OPTIONS, planned, run_sources
 
 pytestmark = MARKS
 
@@ -25,12 +25,6 @@ Function = Callable[..., Any]
 SHARING = replace(CUDA, spread_bytes=1)  # few channels are shared, too
 ALONE = replace(CUDA, spread_bytes=0)
 FULL, RAGGED = (4, 3, 64, 128), (5, 2, 64, 76)  # four full parts; three, the last not full
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _spreads(plan: Schedule) -> list[Spread]:

@@ -3,7 +3,7 @@ another order of memory, sums of what the kernel writes, and what is left behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from tests.unit.codegen.triton_running import (
     OPTIONS,
     check,
     generated,
-    interpreting,
     planned,
     run_sources,
 )
@@ -33,12 +32,6 @@ Tensor = torch.Tensor
 SMALL = replace(CUDA, least_work=1000, least_part=256, merges_columns=7)
 APART = replace(SMALL, merges_columns=0)
 POINTS = 20
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _normed(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@ and float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,18 +18,11 @@ from tests.unit.codegen.triton_running import (
     MARKS,
     ON_DEVICE,
     OPTIONS,
-    interpreting,
     run_sources,
 )
 
 pytestmark = MARKS
 Shape = tuple[int, ...]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def given_of(dtype: torch.dtype, *shapes: Shape) -> list[torch.Tensor]:

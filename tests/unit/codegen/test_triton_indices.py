@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -22,16 +20,9 @@ from tests.unit.codegen.triton_running import (
     MARKS,
     check,
     generated,
-    interpreting,
 )
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _texts(made: LoopProgram) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,17 +21,10 @@ from braze.tracing import Tracer
 from tests.unit.codegen.triton_running import (
     MARKS,
     OPTIONS,
-    interpreting,
     run_sources,
 )
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def planned(

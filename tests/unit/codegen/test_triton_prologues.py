@@ -3,7 +3,7 @@ eager and float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,17 +14,11 @@ from braze.codegen.triton import alternatives, generate, host_sources
 from braze.ir.kernels.print_schedule import print_schedule
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from tests.unit.codegen.test_triton_products import planned
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, run_sources
+from tests.unit.codegen.triton_running import MARKS, OPTIONS, run_sources
 
 pytestmark = MARKS
 _BYTE = torch.int8
 _E4M3, _E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _given(dtype: torch.dtype, *specs: Any) -> list[torch.Tensor]:

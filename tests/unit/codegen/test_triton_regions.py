@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,15 +12,9 @@ from braze.ir.kernels.scalars import apply
 from braze.ir.kernels.schedule import Kernel
 from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import axes, buffer, define, load, program
-from tests.unit.codegen.triton_running import MARKS, check, generated, interpreting
+from tests.unit.codegen.triton_running import MARKS, check, generated
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 _ROWS, _WIDTH, _PIECES = 24, 40, 8

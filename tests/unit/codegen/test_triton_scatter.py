@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -13,18 +11,12 @@ from braze.ir.kernels.loops import LoopProgram
 from braze.options import Options
 from braze.schedule import CUDA, schedule
 from tests.unit.codegen.programs import F32, histogram, scattered
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, check, generated, interpreting
+from tests.unit.codegen.triton_running import MARKS, OPTIONS, check, generated
 
 pytestmark = MARKS
 
 # The interpreter keeps bfloat16 as integers, and adds those.
 ADDED = [F32, torch.float64, torch.float16, torch.int32, torch.int64]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _functions(made: LoopProgram) -> list[DeviceFunction]:

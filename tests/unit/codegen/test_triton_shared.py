@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -20,17 +20,10 @@ from tests.unit.codegen.triton_running import (
     OPTIONS,
     check,
     generated,
-    interpreting,
     run_sources,
 )
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _layers(widths: Sequence[int]) -> LoopProgram:

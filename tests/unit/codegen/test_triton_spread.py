@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from tests.unit.codegen.triton_running import (
     MARKS,
     OPTIONS,
     check,
-    interpreting,
     planned,
     run_sources,
 )
@@ -39,12 +38,6 @@ Tensor = torch.Tensor
 SHARING = replace(CUDA, spread_bytes=1, enough_tasks=1)
 PART = 8192
 WIDE = 3 * PART
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _planned(

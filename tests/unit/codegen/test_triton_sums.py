@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,17 +11,11 @@ from braze.codegen.triton import generate
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Store
 from braze.lower.operators import pooling_backward
 from tests.unit.codegen.test_triton_products import planned
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, run_sources
+from tests.unit.codegen.triton_running import MARKS, OPTIONS, run_sources
 
 pytestmark = MARKS
 
 Tensor = torch.Tensor
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _backward(y: Tensor, dy: Tensor, x: Tensor, m: Tensor) -> tuple[Tensor, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -15,17 +15,10 @@ from tests.unit.codegen.triton_running import (
     MARKS,
     ON_DEVICE,
     OPTIONS,
-    interpreting,
     run_sources,
 )
 
 pytestmark = MARKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _interpreting() -> Iterator[None]:
-    with interpreting():
-        yield
 
 
 def _launches(plan: Schedule) -> list[Launch]:

@@ -47,6 +47,7 @@ _WAIT = re.compile(r"    while tl\.atomic_add\(arrivals.*\n        pass\n")
 MARKS = [
     pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
     pytest.mark.xdist_group("triton"),
+    pytest.mark.usefixtures("triton_interpreted"),
     *([pytest.mark.gpu] if ON_DEVICE else []),
 ]
 
