@@ -70,27 +70,27 @@ def _answers(
             found.append((f"{when} {name}", answer(function, subject)))
 
         ask("before")
-        undo = _applied(change, subject)
+        undo, refusal = _applied(change, subject)
+        found.append((f"at {name}", refusal))
         try:
             ask("after")
             ask("again after")
         finally:
             if undo is not None:
                 undo()
-        if undo is not None:
-            ask("undone")
+        found.append((f"undone {name}", answer(function, subject) if undo is not None else ""))
     return found
 
 
-def _applied(change: Change, subject: Any) -> Undo:
-    """Apply a change; what a question did to the object may be in its way in both runs."""
+def _applied(change: Change, subject: Any) -> tuple[Undo, str]:
+    """Apply a change; what a question did to the object may be in its way, in both runs alike."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             undo = change.apply(subject)
-        except Exception:
-            return None
-    return functools.partial(_quietly, undo) if callable(undo) else None
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
+    return functools.partial(_quietly, undo) if callable(undo) else None, ""
 
 
 def _quietly(undo: Callable[[], object]) -> None:
