@@ -32,6 +32,8 @@ def differentiate_region(
     """The operator for the gradients of operands, from those of results that are given."""
     if op.kind is RegionKind.WHILE_GRADIENT:
         raise NotDifferentiable("gradients of gradients through while_loop", UNKNOWN)
+    if op.kind is RegionKind.SCAN_GRADIENT:
+        raise NotDifferentiable("gradients of gradients through scan or map", UNKNOWN)
     ones = (True,) * sum(wanted)
     if op.kind is RegionKind.WHILE:
         flows = op.differentiable
@@ -40,6 +42,14 @@ def differentiate_region(
         graphs: tuple[Graph, ...] = (condition, body, gradient)
         loop = LoopGradient(flows, given, wanted)
         return RegionOp(RegionKind.WHILE_GRADIENT, graphs, ones, differentiate_region, loop=loop)
+    if op.kind is RegionKind.SCAN:
+        (body,), flows = op.graphs, op.differentiable[: op.carried]
+        gradient = gradient_graph(
+            body, (*flows, *wanted[op.carried :]), (*flows, *given[op.carried :])
+        )
+        made = RegionOp(RegionKind.SCAN_GRADIENT, (body, gradient), ones, differentiate_region)
+        loop = LoopGradient(flows, given, wanted)
+        return replace(made, loop=loop, carried=op.carried, rows=op.rows)
     first = 1 if op.kind is RegionKind.COND else 0
     graphs = tuple([gradient_graph(graph, wanted[first:], given) for graph in op.graphs])
     return RegionOp(op.kind, graphs, ones, differentiate_region)

@@ -39,6 +39,7 @@ import braze.capture.opcodes.intrinsics
 import braze.capture.opcodes.jumps
 import braze.capture.opcodes.variables
 import braze.capture.tensors.data_dependent_scalars
+import braze.capture.tensors.scans
 import braze.capture.tensors.symbolic_floats
 import braze.capture.training.autograd_functions
 import braze.capture.training.averaged_model
@@ -62,6 +63,7 @@ from braze.capture.frames.control_signals import (
     LoopTooLong,
     ProgramRaised,
     ReadTooEarly,
+    UnrollRequested,
     without_frames,
 )
 from braze.capture.frames.dispatch_table import steps_of
@@ -178,6 +180,9 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         if isinstance(outcome, LoopTooLong):
             request.long_loops.add(outcome.loop)
             continue
+        if isinstance(outcome, UnrollRequested):
+            request.refusing.add(outcome.place)
+            continue
         if not isinstance(outcome, BreakRequested):
             return outcome
         found = dataclasses.replace(
@@ -216,6 +221,7 @@ def _attempt(
     | ReadTooEarly
     | CopySeen
     | LoopTooLong
+    | UnrollRequested
     | LazyModuleCalled
 ):
     before = ambient_state()
@@ -234,7 +240,7 @@ def _attempt(
     except BreakRequested as end:
         end.is_forbidden = interpreter.break_regions[-1]
         return without_frames(end)
-    except (ReadTooEarly, CopySeen, LoopTooLong, LazyModuleCalled) as end:
+    except (ReadTooEarly, CopySeen, LoopTooLong, UnrollRequested, LazyModuleCalled) as end:
         return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))

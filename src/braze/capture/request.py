@@ -33,7 +33,8 @@ class FrameRequest:
     keeps_unread: whether the graph has what torch-level calls compute that nobody reads.
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
-    refusing: calls of reentrant checkpoints that refuse what is asked of them, likewise.
+    refusing: calls of reentrant checkpoints that refuse what is asked of them, and of loops whose
+        turns are unrolled, likewise.
     counted_calls: calls of cached functions that a capture of a whole graph made, by function and
         key, likewise.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.

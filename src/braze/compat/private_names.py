@@ -290,6 +290,11 @@ invoke_subgraph_placeholder: Any = optional(
     "torch._higher_order_ops.invoke_subgraph:invoke_subgraph_placeholder",
     "torch.compiler.nested_compile_region",
 )
+generic_associative_scan: Any = optional(
+    "torch._higher_order_ops.associative_scan:generic_associative_scan",
+    "associative scans as loops",
+    lambda: None,
+)
 aten_gelu: Any = optional("torch._C:_nn.gelu", "quick calls", torch.nn.functional.gelu)
 aten_silu: Any = optional(
     "torch._C:_nn.silu", "quick calls", lambda x: torch.ops.aten.silu.default(x)

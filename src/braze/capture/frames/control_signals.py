@@ -91,6 +91,16 @@ class LoopTooLong(BaseException):
 
 
 @final
+class UnrollRequested(BaseException):
+    """The function of a loop does more than compute; place: the code that calls the loop's
+    operator, and the index of the call's step."""
+
+    def __init__(self, place: tuple[Any, int]) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+@final
 class LazyModuleCalled(BaseException):
     """A lazy module has no sizes yet; initialize: gives it those, before anything is captured."""
 

@@ -25,6 +25,7 @@ from braze.capture.tensors.regions import (
     FunctionTrace,
     as_region,
     call_recorded,
+    fresh_operand,
     region_operands,
     region_operator,
     result_type,
@@ -32,8 +33,7 @@ from braze.capture.tensors.regions import (
 )
 from braze.compat.torch.higher_order.operators import COND, WHILE_LOOP
 from braze.ir.graphs.region import RegionKind
-from braze.ir.types import TensorType
-from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
+from braze.tracing.fake_tensor import TracedTensor
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -82,7 +82,7 @@ def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
     kinds = [result_type(value) for value in carried]
     flows = [value.requires_grad and torch.is_grad_enabled() for value in carried]
     while True:  # until it is known what gradients flow through
-        inner = [_carried(interpreter, kind, flow) for kind, flow in zip(kinds, flows)]
+        inner = [fresh_operand(interpreter, kind, flow) for kind, flow in zip(kinds, flows)]
         turn = trace_function(interpreter, body, (*inner, *more))
         after = [turn.made] if type(turn.made) in TENSORS else turn.made
         _check_turn(after, inner)
@@ -109,13 +109,6 @@ def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 # --- private ---------------------------------------------------------------------------------
-
-
-def _carried(interpreter: Interpreter, kind: TensorType, flows: bool) -> TracedTensor:
-    """A fake tensor for what a turn of a loop is given."""
-    value = interpreter.tracer.recorder.new_value(kind)
-    fake = new_fake(Place(kind, value, 0, True))
-    return fake.requires_grad_() if flows else fake  # type: ignore[return-value]
 
 
 def _check_turn(made: Any, carried: Sequence[Any]) -> None:

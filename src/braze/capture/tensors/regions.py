@@ -84,6 +84,13 @@ def result_type(leaf: Any) -> TensorType:
     return contiguous(kind.dtype, kind.shape, kind.device)  # type: ignore[arg-type]
 
 
+def fresh_operand(interpreter: Interpreter, kind: TensorType, flows: bool) -> TracedTensor:
+    """A fake tensor for what a turn of a loop is given. flows: gradients flow through it."""
+    value = interpreter.tracer.recorder.new_value(kind)
+    fake = new_fake(Place(kind, value, 0, True))
+    return fake.requires_grad_() if flows else fake  # type: ignore[return-value]
+
+
 def as_region(
     interpreter: Interpreter,
     trace: FunctionTrace,
@@ -105,8 +112,10 @@ def region_operator(
     regions: Sequence[RecordedRegion],
     inputs: Sequence[Value],
     differentiable: Sequence[bool],
+    counts: tuple[int, int] = (0, 0),
 ) -> RegionOp:
-    """The operator that runs the regions. inputs: what they read."""
+    """The operator that runs the regions. inputs: what they read; counts: how many of these a scan
+    carries, and takes row by row."""
     for value in inputs:
         if type(value.type) is not TensorType:
             raise BreakRequested("condition", "a branch reads a number that the graph computes")
@@ -118,6 +127,8 @@ def region_operator(
         tuple(differentiable),
         differentiate,
         is_open=interpreter.guard_context.sizes.facts is not None,
+        carried=counts[0],
+        rows=counts[1],
     )
 
 

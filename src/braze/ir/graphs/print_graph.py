@@ -216,7 +216,7 @@ _TENSOR = re.compile(
     r"(?P<device>[a-z]+(?::\d+)?)(?P<grad> grad)?"
 )
 _NODE = re.compile(
-    r"(?P<results>\(.*?\)|%\d+: .*?|_) = (?P<op>\w+\.\w+\.\w+|region<\w+>)\((?P<arguments>.*?)\)"
+    r"(?P<results>\(.*?\)|%\d+: .*?|_) = (?P<op>\w+\.\w+\.\w+|region<[\w ]+>)\((?P<arguments>.*?)\)"
     r"(?P<no_grad> no_grad)?(?:  # (?P<origin>.*))?"
 )
 _ORIGIN = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?: in (?P<function>\S+))?(?: -> (?P<call>.*))?")
@@ -334,7 +334,10 @@ class _Parser:
         op: Any
         if found["op"].startswith("region<"):
             count = len(_VALUE.findall(found["results"]))
-            op = RegionOp(RegionKind(found["op"][7:-1]), (), (False,) * count, _undifferentiable)
+            kind, *counts = found["op"][7:-1].split()
+            op = RegionOp(RegionKind(kind), (), (False,) * count, _undifferentiable)
+            if counts:
+                op = replace(op, carried=int(counts[0]), rows=int(counts[1]))
         else:
             namespace, name, overload = found["op"].split(".")
             op = getattr(getattr(getattr(torch.ops, namespace), name), overload)

@@ -42,12 +42,18 @@ class RegionKind(enum.Enum):
     WHILE_GRADIENT: WHILE once more, and what it carried is kept; then the third graph, which is the
         gradient of the second, for each turn from the last to the first.
     CALL: the one graph runs.
+    SCAN: the graph runs for each row of some operands, in order, on what is carried, the row and
+        the other operands; it gives what is carried on, and a row of each of the other results.
+    SCAN_GRADIENT: SCAN once more, and what it carried is kept; then the
+        second graph, which is the gradient of the first, for each row in the other order.
     """
 
     COND = "cond"
     WHILE = "while_loop"
     WHILE_GRADIENT = "while_loop_gradient"
     CALL = "call"
+    SCAN = "scan"
+    SCAN_GRADIENT = "scan_gradient"
 
 
 @final
@@ -72,7 +78,9 @@ class RegionOp:
     is_open: the sizes in the graphs are those of a trace that goes on.
     gradients: the operators that `differentiate` gave, by what was asked. runners: of the graphs,
     by eager kernels, once they ran so.
-    loop: of a WHILE_GRADIENT, which gradients there are.
+    loop: of the gradient of a loop, which gradients there are.
+    carried, rows: of a scan and its gradient, how many operands begin what is carried, and how many
+        behind those are taken row by row.
     """
 
     kind: RegionKind
@@ -84,6 +92,8 @@ class RegionOp:
     gradients: dict[Any, RegionOp] = field(default_factory=dict)
     runners: list[Program] = field(default_factory=list)
     loop: LoopGradient | None = None
+    carried: int = 0
+    rows: int = 0
 
     @property
     def _schema(self) -> Any:
@@ -104,7 +114,8 @@ class RegionOp:
         return ()
 
     def __str__(self) -> str:
-        return f"region<{self.kind.value}>"
+        counts = f" {self.carried} {self.rows}" if self.rows else ""
+        return f"region<{self.kind.value}{counts}>"
 
     def name(self) -> str:
         """As of an operator."""
@@ -258,6 +269,59 @@ def _run_while_gradient(
     return [*[t.clone() for t, wants in zip(flowing, kept, strict=True) if wants], *totals]
 
 
+def _run_scan(
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+) -> Sequence[torch.Tensor]:
+    carried, rows, captured = _parts_of_scan(op, operands)
+    made = []
+    for row in zip(*rows, strict=True):
+        found = programs[0]([*carried, *row, *captured, *sizes])
+        carried = list(found[: op.carried])
+        made.append(found[op.carried :])
+    return [*carried, *map(torch.stack, zip(*made, strict=True))]
+
+
+def _run_scan_gradient(
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+) -> Sequence[torch.Tensor]:
+    (body, gradient), loop, count = programs, op.loop, op.carried
+    assert loop is not None
+    first = len(loop.wanted)
+    carried, rows, captured = _parts_of_scan(op, operands[:first])
+    tangents = iter(operands[first:])
+    found = [next(tangents) if is_given else None for is_given in loop.given]
+    ends, columns = found[:count], [tangent for tangent in found[count:] if tangent is not None]
+    flowing = [
+        torch.zeros_like(value) if tangent is None else tangent
+        for value, tangent, flows in zip(carried, ends, loop.flows, strict=True)
+        if flows
+    ]
+    turns, slices = [carried], list(zip(*rows, strict=True))
+    for row in slices[:-1]:
+        turns.append(list(body([*turns[-1], *row, *captured, *sizes])[:count]))
+    wanted = loop.wanted[count : count + op.rows]
+    of_rows: list[Sequence[torch.Tensor]] = []
+    totals = [
+        torch.zeros_like(x) for x, wants in zip(captured, loop.wanted[count + op.rows :]) if wants
+    ]
+    for number in reversed(range(len(slices))):
+        inside = [*turns.pop(), *slices[number], *captured, *flowing]
+        made = list(gradient([*inside, *[column[number] for column in columns], *sizes]))
+        flowing, made = made[: len(flowing)], made[len(flowing) :]
+        of_rows.append(made[: sum(wanted)])
+        for total, part in zip(totals, made[sum(wanted) :], strict=True):
+            total += part
+    kept = [wants for wants, flows in zip(loop.wanted, loop.flows) if flows]
+    begun = [t for t, wants in zip(flowing, kept, strict=True) if wants]
+    return [*begun, *map(torch.stack, zip(*reversed(of_rows), strict=True)), *totals]
+
+
+def _parts_of_scan(op: RegionOp, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """What is carried, what is taken row by row, and what every turn is given."""
+    first = op.carried + op.rows
+    return list(operands[: op.carried]), list(operands[op.carried : first]), list(operands[first:])
+
+
 def _run_call(
     op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
 ) -> Sequence[torch.Tensor]:
@@ -269,6 +333,8 @@ _RUN = {
     RegionKind.WHILE: _run_while,
     RegionKind.WHILE_GRADIENT: _run_while_gradient,
     RegionKind.CALL: _run_call,
+    RegionKind.SCAN: _run_scan,
+    RegionKind.SCAN_GRADIENT: _run_scan_gradient,
 }
 
 

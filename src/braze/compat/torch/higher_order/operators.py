@@ -55,6 +55,32 @@ def _scanned(combine: Any, init: Any, rows: Any, additional_inputs: Any = ()) ->
     return tree, pytree.tree_unflatten(columns, pytree.tree_structure(result))
 
 
+def combined_by_doubling(combine: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What an associative scan gives: each turn combines every row with the one that stands a
+    distance before it, which has the sum of as many rows, and doubles the distance (Hillis and
+    Steele, Data Parallel Algorithms, 1986).
+
+    combine: of the leaves of as many rows before and of the rows, each with the rows first.
+    """
+    count = leaves[0].shape[0]
+    number = torch.arange(count, device=leaves[0].device)
+
+    def goes_on(distance: torch.Tensor, *carried: torch.Tensor) -> torch.Tensor:
+        return distance < count
+
+    def turn(distance: torch.Tensor, *carried: torch.Tensor) -> list[torch.Tensor]:
+        source = number - distance.to(number.device)
+        before = [x.index_select(0, source.clamp(min=0)) for x in carried]
+        made = pytree.tree_leaves(combine(*before, *carried))
+        has_one = source >= 0
+        return [distance * 2] + [
+            torch.where(has_one.view(-1, *[1] * (old.dim() - 1)), new, old)
+            for new, old in zip(made, carried)
+        ]
+
+    return WHILE_LOOP(goes_on, turn, (torch.tensor(1), *leaves), ())[1:]  # type: ignore[no-any-return]
+
+
 def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> Any:
     with torch.set_grad_enabled(enabled):
         return body(*args, **kwargs)
@@ -91,6 +117,10 @@ _IN_PYTHON: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     }
 )
 
-# What the operators of `torch.cond` and `while_loop` run in eager.
+# What the operators of `torch.cond`, `while_loop`, `scan` and `map` run in eager.
 COND: Any = python_of(torch.ops.higher_order.cond)
 WHILE_LOOP: Any = python_of(torch.ops.higher_order.while_loop)
+SCAN: Any = python_of(torch.ops.higher_order.scan)
+MAP: Any = python_of(torch.ops.higher_order.map_impl)
+# What `associative_scan` runs in eager, behind `vmap` of the program's function.
+ASSOCIATIVE: Any = private.generic_associative_scan
