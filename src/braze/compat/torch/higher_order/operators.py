@@ -78,7 +78,7 @@ def combined_by_doubling(combine: Any, leaves: list[torch.Tensor]) -> list[torch
             for new, old in zip(made, carried)
         ]
 
-    return WHILE_LOOP(goes_on, turn, (torch.tensor(1), *leaves), ())[1:]  # type: ignore[no-any-return]
+    return WHILE_LOOP(goes_on, turn, (torch.tensor(1, device="cpu"), *leaves), ())[1:]  # type: ignore[no-any-return]
 
 
 def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> Any:
