@@ -44,6 +44,7 @@ from braze.capture.state.side_effects import SideEffects
 from braze.capture.state.string_escape import settle_read
 from braze.capture.tensors.lazy_conjugates import wrap_lazy
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
+from braze.capture.tensors.wrapper_subclasses import intercept
 from braze.capture.training.tensor_hooks import TensorHooks
 from braze.compat.python.bytecode import decode
 from braze.compat.python.frames import call_later_from
@@ -144,6 +145,7 @@ class Interpreter:
             functools.partial(wrap_lazy, self),
         )
         self.side_effects.put = functools.partial(put_member, self)
+        self.guard_context.intercepts = functools.partial(intercept, self)
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.runs_backward = False
@@ -220,6 +222,7 @@ class Interpreter:
         self.dropped_gradients.clear()
         self.retaining.clear()
         self.tracer.step_now = self.tracer.check_number = self.tracer.before_effects = None
+        self.tracer.intercept = self.guard_context.intercepts = None
         self.raised.clear()
         self.numbers_of_objects.clear()
         self.entered_with.clear()
@@ -357,7 +360,7 @@ class Interpreter:
                         break
             except ProgramRaised as raised:
                 self._unwind(base, raised)
-            except (BreakRequested, DataDependent, Undecidable) as problem:
+            except (BreakRequested, DataDependent, Undecidable, Untraceable) as problem:
                 request = _as_break(problem)
                 self.over = True
                 if request.origin is UNKNOWN:
@@ -545,10 +548,14 @@ class Interpreter:
         return length(self, value)
 
 
-def _as_break(problem: BreakRequested | DataDependent | Undecidable) -> BreakRequested:
-    """The break where a symbolic number would have to be known."""
+def _as_break(
+    problem: BreakRequested | DataDependent | Undecidable | Untraceable,
+) -> BreakRequested:
+    """The break where a symbolic number would have to be known, or a tensor to have a memory."""
     if isinstance(problem, BreakRequested):
         return problem
+    if isinstance(problem, Untraceable):
+        return BreakRequested("unsupported-tensor", str(problem))
     if isinstance(problem, Undecidable):
         return BreakRequested("data-dependent-size", str(problem))
     return BreakRequested("data-dependent-value", str(problem))

@@ -50,6 +50,7 @@ from braze.tracing.shape_rules.meta_fallback import explicit_device
 from braze.tracing.special_ops import SPECIAL_VIEW_PIECES, special_call
 from braze.tracing.symbolic.slice_bounds import BOUNDED, counted_from_start
 from braze.tracing.symbolic.symbolic_float import NUMBERS, SymbolicFloat, with_tensor
+from braze.tracing.wrapper_fake import holds_wrapper
 
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
 _is_grad_enabled = torch.is_grad_enabled
@@ -73,6 +74,7 @@ class Tracer(dispatch.TorchDispatchMode):
     before_effects: called before an operator with effects that nobody can take back.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
+    intercept: called with an operator and its arguments where one of these is a wrapper's fake.
     touched: the fake tensors that operators were called on, while somebody asks.
 
     Calls raise DataDependent, Untraceable or UnknownTensor, out of the torch call that caused it.
@@ -89,6 +91,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.check_number: Callable[[Callable[[], Value]], None] | None = None
         self.before_effects: Callable[[], None] | None = None
         self.step_now: Callable[[], int] | None = None
+        self.intercept: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
         self.leaf_reads: list[int] = []
         self.touched: dict[int, TracedTensor] | None = None
         self.has_numbers = self.checks_unread = self.has_lazy = False
@@ -252,6 +255,9 @@ class Tracer(dispatch.TorchDispatchMode):
             known = self._handlers[op] = (special_call(op), handler, facts)
         special, handler, facts = known
         kwargs = kwargs or {}
+        if self.intercept is not None and holds_wrapper((args, kwargs)):
+            with self:
+                return self.intercept(op, args, kwargs)
         if self.touched is not None:
             _note_touched(self.touched, (args, kwargs))
         if self.facts is not None or self.has_numbers:

@@ -12,7 +12,7 @@ import torch
 
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.calls.torch_arguments import torch_argument
-from braze.capture.calls.torch_function import check_overrides
+from braze.capture.calls.torch_function import call_overriding, check_overrides
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, raw_lookup
 from braze.capture.state.opaque_objects import check_opaque, only_keeps
@@ -33,6 +33,7 @@ from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.python_decompositions import IN_PYTHON
 from braze.tracing.symbolic.speculative_copies import CopySeen, check_call, check_lazy, note_inner
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
+from braze.tracing.wrapper_fake import holds_wrapper
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -48,8 +49,14 @@ def leaf_call(
         raise _disabled(interpreter.frames[-1].code, function)
     if interpreter.guard_context.opaque:
         check_opaque(interpreter, function, args, kwargs)
+    if interpreter.guard_context.has_overrides:
+        found = call_overriding(interpreter, function, args, kwargs)
+        if found is not None:
+            return found[0]
     if not _PASSED.issuperset(map(type, args)):
         args = _passed(interpreter, function, args)
+    if interpreter.tracer.intercept is not None and holds_wrapper((args, kwargs)):
+        return _call_on_wrappers(interpreter, function, args, kwargs)
     if kwargs:
         check_overrides(interpreter, call_name(function), kwargs.values())
         if kwargs.get("requires_grad"):
@@ -109,6 +116,22 @@ def leaf_call(
             )
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
+
+
+def _call_on_wrappers(
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a function of torch's on wrapper subclasses, whose code the tracer has interpreted."""
+    check_question(function, args, kwargs)
+    name = call_name(function)
+    if interpreter.request.keeps_calls or interpreter.transforms:
+        where = "a transform" if interpreter.transforms else "a graph for another backend"
+        raise BreakRequested("unsupported-tensor", f"{name} of a tensor subclass in {where}")
+    kwargs = {key: torch_argument(interpreter, value) for key, value in kwargs.items()}
+    interpreter.tracer.origin = interpreter.origin(name)
+    result = traced(function, args, kwargs, interpreter.callers.seen_by(function))
+    check_answer(function, args, kwargs, result, wrapped=False)
+    return result
 
 
 def _check_read(interpreter: Interpreter, function: Any, args: Any, kwargs: Any) -> None:

@@ -1,26 +1,34 @@
-"""Arguments of torch calls that are no tensors and answer the call themselves.
+"""Calls of torch that an argument's class answers itself, by a `__torch_function__` of its own.
 
-PyTorch asks each argument for `__torch_function__`: its class, a class that is an argument itself,
-and the instance. Such a call is the program's Python code, so the graph breaks there; of others it
-is guarded that they have none.
+PyTorch asks each argument's class before it does anything. Which function it asks for, and with
+what arguments, C code decides (`x + 1` asks for `Tensor.add`): so the call is made with stand-ins
+in place of such arguments, whose `__torch_function__` has the program's interpreted. Other objects
+are asked for one, too; where that is found otherwise than on their class, the graph breaks.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import CONSTANTS, TENSORS
 from braze.compat.python.iterator_state import base_items
-from braze.compat.torch.dispatcher import TorchFunction, torch_function_of
+from braze.compat.torch.dispatcher import (
+    TorchFunction,
+    make_wrapper,
+    torch_function_enabled,
+    torch_function_of,
+)
 from braze.ir.captured.guard import ABSENT
+from braze.tracing.errors import Untraceable
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
 
 _NAME = "__torch_function__"
 _PLAIN = CONSTANTS | TENSORS
@@ -31,6 +39,151 @@ _LEGACY_TYPE = type(torch.FloatTensor)
 _NEVER_ASKED = frozenset(
     {dict, set, slice, range, types.ModuleType, type(Ellipsis), type(NotImplemented)}
 )
+
+
+@final
+class Overrider(torch.Tensor):
+    """What a torch function gets for an argument whose class answers the call.
+
+    argument: that argument. ask: called with the function, its arguments and its keywords.
+    """
+
+    __slots__ = ("argument", "ask")
+    argument: Any
+    ask: Callable[[Any, Any, Any], Any]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return next(_parts((args, kwargs), Overrider)).ask(func, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise Untraceable(f"{op}, which does not ask for {_NAME}")
+
+
+def note_overrides(guard_context: GuardContext, cls: type) -> None:
+    """From now on calls may have arguments that answer them, if the class does."""
+    if torch_function_of(cls) is TorchFunction.OWN:
+        guard_context.has_overrides = True
+
+
+def call_overriding(
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any] | None:
+    """The result of a call that an argument's class answers, in a tuple; None where none does."""
+    guard_context = interpreter.guard_context
+    if not guard_context.has_overrides or not torch_function_enabled():
+        return None
+    values = (args, kwargs)
+    if not any([_overrides(guard_context, value) for value in _parts(values, *TENSORS)]):
+        return None
+    asked: list[Any] = []
+
+    def ask(func: Any, given: Any, keywords: Any) -> Any:
+        asked.append(func)
+        arguments = _replaced(given, _argument), _replaced(keywords, _argument)
+        return _answer(interpreter, func, *arguments)
+
+    def stand_in(value: Any) -> Any:
+        if type(value) not in TENSORS or not _overrides(guard_context, value):
+            return value
+        made = make_wrapper(Overrider, (0,))
+        made.argument, made.ask = value, ask
+        return made
+
+    given, keywords = _replaced(args, stand_in), _replaced(kwargs, stand_in)
+    try:
+        result = interpreter.native(function, *given, **keywords)
+    except BreakRequested:
+        if asked:
+            raise
+        return None
+    return (_replaced(result, _argument),) if asked else None
+
+
+def ask_overriding(
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What the classes of a call's arguments answer."""
+    try:
+        return _answer(interpreter, function, args, kwargs)
+    except BreakRequested:
+        raise
+    except Exception as problem:
+        return interpreter.native(_raise, problem)
+
+
+def _raise(problem: Exception) -> NoReturn:
+    raise problem
+
+
+def _answer(interpreter: Interpreter, function: Any, args: Any, kwargs: Any) -> Any:
+    """What the first class says that does not answer NotImplemented."""
+    classes = classes_in_order(interpreter, (args, kwargs), _is_asked)
+    for cls in classes:
+        method = interpreter.guard_context.lookup(cls, _NAME)
+        called = method.__func__ if type(method) is classmethod else None
+        if type(called) is not types.FunctionType:
+            raise BreakRequested("unsupported-tensor", f"{cls.__qualname__}.{_NAME}")
+        interpreter.guard_context.source_of_function(called)
+        result = interpreter.call_raising(called, cls, function, tuple(classes), args, kwargs)
+        if result is not NotImplemented:
+            return result
+    raise BreakRequested("unsupported-tensor", f"{function}, which no tensor subclass implements")
+
+
+def _is_asked(cls: type) -> bool:
+    return torch_function_of(cls) is not TorchFunction.NONE
+
+
+def classes_in_order(
+    interpreter: Interpreter, values: Any, is_asked: Callable[[type], bool]
+) -> list[type]:
+    """The classes among call arguments that are asked, in PyTorch's order: as they come, but a
+    subclass before what it derives from."""
+    found: list[type] = []
+    for value in _parts(values, *TENSORS):
+        cls = interpreter.guard_context.type_of(value)
+        if cls is torch.Tensor or cls in found or not is_asked(cls):
+            continue
+        derived = (place for place, other in enumerate(found) if issubclass(cls, other))
+        found.insert(next(derived, len(found)), cls)
+    return found
+
+
+def _overrides(guard_context: GuardContext, value: Any) -> bool:
+    return torch_function_of(guard_context.type_of(value)) is TorchFunction.OWN
+
+
+def _argument(value: Any) -> Any:
+    return value.argument if type(value) is Overrider else value
+
+
+def _parts(values: Any, *classes: type) -> Iterator[Any]:
+    """Values of the classes among call arguments, and in lists, tuples and dicts there."""
+    for value in values:
+        cls = type(value)
+        if cls in classes:
+            yield value
+        elif cls is list or cls is tuple:
+            yield from _parts(value, *classes)
+        elif cls is dict:
+            yield from _parts(value.values(), *classes)
+        elif cls is slice:
+            yield from _parts((value.start, value.stop, value.step), *classes)
+
+
+def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+    cls = type(value)
+    if cls is list or cls is tuple:
+        return cls([_replaced(item, replace) for item in value])
+    if cls is dict:
+        return {key: _replaced(item, replace) for key, item in value.items()}
+    if cls is slice:
+        parts = (value.start, value.stop, value.step)
+        return slice(*[_replaced(part, replace) for part in parts])
+    return replace(value)
 
 
 def check_overrides(interpreter: Interpreter, name: str, values: Iterable[Any]) -> None:

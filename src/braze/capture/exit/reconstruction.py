@@ -38,6 +38,8 @@ from braze.capture.state.reconstruction_calls import (
 )
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import MAPPINGS, ordered_items
+from braze.capture.tensors.super_proxy import SuperOfTensor
+from braze.capture.tensors.wrapper_subclasses import rebuilt_wrapper
 from braze.capture.training.autograd_history import used_up_recipe
 from braze.capture.training.leaf_creation import leaf_recipe
 from braze.capture.training.module_hooks import handle_recipe
@@ -69,6 +71,7 @@ from braze.shapes.expr import constant_value
 from braze.shapes.symbolic import ProgramInt, of_expression, program_value
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
+from braze.tracing.wrapper_fake import WrapperFake
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -171,6 +174,8 @@ class Reconstructor:
             return FromSource(value.source)
         if cls is TracedTensor:
             return self._tensor(value)
+        if cls is WrapperFake:
+            return self._wrapper(value)
         if cls is FakeArray:
             return array_recipe(self, value)
         shadow = self._side_effects.shadow_of.get(id(value))
@@ -261,6 +266,29 @@ class Reconstructor:
         cls = self._guard_context.classes_of.get(id(value))
         if cls is not None and cls is not torch.Tensor:
             return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))
+        return made
+
+    def _wrapper(self, value: WrapperFake) -> Recipe:
+        """A tensor of a wrapper subclass: made as in the frame, then given what it holds."""
+        source = self._guard_context.source_of(value)
+        if source is not None:
+            return FromSource(source)
+        cls = value.outer_class
+        if not value.is_leaf:
+            raise CannotRebuild(f"a {cls.__qualname__} with a history")
+        args, kwargs = value.making
+        given = (FromConstant(cls), FromConstant(value.requires_grad), *self.recipes(args))
+        keywords = tuple([(name, self.recipe(item)) for name, item in kwargs.items()])
+        made = NewCall(rebuilt_wrapper, given, keywords)
+        self._recipes[id(value)] = made
+        slots, attributes = [], []
+        for name, item in value.attributes.items():
+            meta = self._guard_context.lookup(cls, name)
+            if type(meta) is types.MemberDescriptorType:
+                slots.append((meta, self.recipe(item)))
+            else:
+                attributes.append((name, self.recipe(item)))
+        self.fills.append(FillInstance(made, tuple(attributes), None, None, tuple(slots)))
         return made
 
     def result(self, value: Any) -> FromGraph:
@@ -613,6 +641,7 @@ _MAKERS: dict[type, Any] = {
     types.CellType: Reconstructor.cell,
     collections.deque: Reconstructor.deque,
     super: Reconstructor.super,
+    SuperOfTensor: Reconstructor.super,
     RemovableHandle: Reconstructor.hook_handle,
     types.SimpleNamespace: Reconstructor.namespace,
     types.MappingProxyType: Reconstructor.proxy,

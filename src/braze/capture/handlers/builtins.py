@@ -22,6 +22,7 @@ from braze.capture.objects.attribute_load import (
     load_class_attribute,
     load_generic,
     load_module_attribute,
+    make_super,
 )
 from braze.capture.objects.attribute_store import (
     delete_attribute,
@@ -211,8 +212,8 @@ def bool_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
 
 @answers(super)
 def super_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and type(args[-1]) in TENSORS:
-        raise BreakRequested("unsupported-tensor", "super() of a tensor")
+    if len(args) == 2:
+        return make_super(interpreter, *args)
     return interpreter.native(super, *args)
 
 

@@ -25,6 +25,7 @@ from braze.capture.state.guard_context import TENSORS
 from braze.capture.training.autograd_functions import OperatorFunction, apply_function
 from braze.compat.torch.custom_ops import definition_of, positional, registered_gradient
 from braze.compat.torch.dispatcher import has_python_kernel_for_all
+from braze.compat.torch.python_kernels import composition_of
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -34,6 +35,12 @@ def call_operator(
     interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A call of an operator overload, or of the packet of several."""
+    if has_python_kernel_for_all(function) and not interpreter.transforms:
+        found = interpreter.native(composition_of, function, args, kwargs)
+        if found is not None:
+            composition, values, keywords = found
+            interpreter.guard_context.source_of_function(composition)
+            return interpreter.call(composition, *values, **keywords)
     options = interpreter.request.options
     if not (options is not None and options.fullgraph) and has_python_kernel_for_all(function):
         # It would really be called while the frame is captured, and what it reads is not guarded.

@@ -553,7 +553,7 @@ def make_instance(
     new = new.__func__ if isinstance(new, staticmethod) else new
     init = guard_context.lookup(cls, "__init__")
     made = _new_instance(interpreter, cls, new, init, args, kwargs)
-    if not isinstance(made, cls):
+    if not issubclass(guard_context.type_of(made), cls):
         return made
     if type(init) is types.FunctionType:
         given = interpreter.call(init, made, *args, **kwargs)

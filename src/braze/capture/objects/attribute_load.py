@@ -23,6 +23,7 @@ from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, attri
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import DELETED
 from braze.capture.tensors.attributes import FORBIDDEN, has_of_its_own, load_tensor_attribute
+from braze.capture.tensors.super_proxy import SuperOfTensor
 from braze.capture.training.saved_tensors import call_of_getter
 from braze.compat.python.packages import is_of_package
 from braze.compat.python.stdlib import name_in_errors, name_of_slotted
@@ -50,7 +51,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
         return _load_plain(interpreter, owner, name, plan)
     if cls in TENSORS:
         return load_tensor_attribute(interpreter, owner, name)
-    if cls is super:
+    if cls is super or cls is SuperOfTensor:
         return load_super_attribute(interpreter, owner, name)
     if cls in NUMBERS:
         return _load_of_number(interpreter, owner, name)
@@ -552,6 +553,17 @@ def _ask_module(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
     raise ProgramRaised(error)
 
 
+def make_super(interpreter: Any, start: Any, owner: Any) -> Any:
+    """`super(start, owner)`."""
+    if type(owner) not in TENSORS:
+        return interpreter.native(super, start, owner)
+    cls = interpreter.guard_context.type_of(owner)
+    if not issubclass(cls, start):
+        message = "super(type, obj): obj must be an instance or subtype of type"
+        raise ProgramRaised(TypeError(message))
+    return SuperOfTensor(start, owner, cls)
+
+
 def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
     """`super().name`: the MRO of the object's class after the class where `super` stands."""
     start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
@@ -571,6 +583,8 @@ def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
             if owner is cls and type(value) is types.FunctionType:
                 interpreter.guard_context.source_of_function(value)
                 return value
+            if type(value) is types.GetSetDescriptorType and type(owner) in TENSORS:
+                raise BreakRequested("unsupported-tensor", f"super().{name} of a tensor")
             return bind_attribute(interpreter, value, owner, cls, name)
     return interpreter.native(object.__getattribute__, proxy, name)
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
 from braze.capture.frames.frame import Frame, Unread
-from braze.capture.objects.attribute_load import load_super_attribute
+from braze.capture.objects.attribute_load import load_super_attribute, make_super
 from braze.capture.objects.iteration import counted_iterable, is_uniterable
 from braze.capture.opcodes.variables import read_local
-from braze.capture.state.guard_context import TENSORS
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.special_methods import compares_its_own_way
 from braze.compat.python.annotations import annotations_of, set_annotations
@@ -127,9 +126,7 @@ def _implicit_super(interpreter: Interpreter, frame: Frame) -> super:
     if type(owner) is Unread:
         owner = interpreter.guard_context.wrap_value(owner.value, owner.source)
         frame.locals[name] = owner
-    if type(owner) in TENSORS:  # `super` asks for the class of a fake tensor
-        raise BreakRequested("unsupported-tensor", "super() of a tensor")
-    return interpreter.native(super, cls, owner)
+    return make_super(interpreter, cls, owner)
 
 
 @opcode("LOAD_SUPER_ATTR")
@@ -138,7 +135,7 @@ def load_super_attr(interpreter: Interpreter, frame: Frame, instruction: Instruc
     cls = frame.stack.pop()
     frame.stack.pop()
     value = load_super_attribute(
-        interpreter, interpreter.native(super, cls, owner), instruction.value
+        interpreter, make_super(interpreter, cls, owner), instruction.value
     )
     if instruction.arg & 1:
         pair = (value, NULL) if BYTECODE.callable_first else (NULL, value)

@@ -38,7 +38,12 @@ from braze.class_facts import fact_of_class
 from braze.compat.numpy.interface import ARRAY, DTYPE_CLASSES, SCALARS
 from braze.compat.private_names import OpOverload, OpOverloadPacket
 from braze.compat.python.annotations import TYPE_PARAMETERS
-from braze.compat.torch.dispatcher import TorchFunction, torch_function_of
+from braze.compat.torch.dispatcher import (
+    TorchFunction,
+    has_custom_dispatch,
+    torch_function_of,
+)
+from braze.compat.torch.wrapper_subclasses import wrapper_facts
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT, MRO, Guard, GuardKind, TensorFacts
 from braze.ir.captured.source import (
@@ -56,6 +61,7 @@ from braze.shapes.symbolic import ProgramInt
 from braze.tracing import Untraceable
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.symbolic_float import NUMBER, SymbolicFloat
+from braze.tracing.wrapper_fake import WrapperFake, new_wrapper
 
 PRIMITIVES: frozenset[type] = frozenset(
     (
@@ -98,7 +104,7 @@ IDENTITIES: frozenset[type] = frozenset(
 )
 # Fake tensors, and functorch's wrappers of them, which pass for plain tensors; real ones are not
 # seen.
-TENSORS: frozenset[type] = frozenset({TracedTensor, torch.Tensor})
+TENSORS: frozenset[type] = frozenset({TracedTensor, WrapperFake, torch.Tensor})
 NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
 _NUMBERS_AND_TEXT = (str, int, float, *SCALARS)  # programs may replace the builtins
@@ -160,8 +166,8 @@ class GuardContext:
     known: identity -> (object, its first source). constants: the same of tuples and frozensets
     that are guarded by value. standins: identity of a real tensor -> fake tensor.
     classes_of: the class that a fake tensor has for the program. has_subclasses: whether one of
-    them
-    passes itself on to results.
+    them passes itself on to results. has_overrides: whether one has a `__torch_function__` of its
+    own.
     originals: names under which tensors have what PyTorch gave them; guarded.
     inherited: classes of tensors that have it, too, by the names that were looked at.
     opaque: identities of objects whose state is C's.
@@ -180,6 +186,7 @@ class GuardContext:
     look among a module's parameters, buffers and modules.
     by_code: identities of functions that are guarded by what they do.
     special_functions: of classes from outside, the methods that C code may call.
+    intercepts: what runs operators on wrapper subclasses.
     found_by_identity: classes from outside whose instances hash and compare as `object`s do.
     """
 
@@ -191,7 +198,7 @@ class GuardContext:
         self.constants: dict[int, tuple[Any, Source]] = {}
         self.fakes: dict[int, Any] = {}
         self.classes_of: dict[int, type] = {}
-        self.has_subclasses = False
+        self.has_subclasses = self.has_overrides = False
         self.opaque: set[int] = set()
         self.new_leaves: dict[int, Any] = {}
         self.switched: dict[int, Any] = {}
@@ -225,6 +232,7 @@ class GuardContext:
         self.watched_at = UNKNOWN
         self._keep: list[Any] = []
         self.arrays: Any = None
+        self.intercepts: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
         self.wrap_lazy: Callable[[torch.Tensor, Source, Any], Any] = refuse_lazy
 
     def release(self) -> None:
@@ -523,8 +531,10 @@ class GuardContext:
                 self.guard(source, GuardKind.SAME_OBJECT, first)
             return fake
         cls = type(real)
-        if cls is TracedTensor:
+        if cls is TracedTensor or cls is WrapperFake:
             return real
+        if has_custom_dispatch(cls) and self.intercepts is not None:
+            return self._wrap_wrapper(real, source, cls)
         if torch_function_of(cls) is TorchFunction.OWN:  # even its metadata runs user code
             name = cls.__qualname__
             detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
@@ -553,6 +563,35 @@ class GuardContext:
         self.give_class(fake, cls)
         return fake
 
+    def _wrap_wrapper(self, real: torch.Tensor, source: Source, cls: Any) -> WrapperFake:
+        """A tensor of a wrapper subclass: its own metadata is guarded, and its attributes where they
+        are read."""
+        assert self.intercepts is not None
+        self._check_metadata(cls, source)
+        try:
+            facts = wrapper_facts(real)
+        except (RuntimeError, NotImplementedError) as problem:
+            raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
+        if facts.is_leaf is False or facts.layout is not torch.strided or facts.has_memory:
+            detail = f"{source}: a {cls.__qualname__} with a history, a layout or memory of its own"
+            raise BreakRequested("unsupported-tensor", detail)
+        self.guard(source, GuardKind.ANSWER, (wrapper_facts, (), facts))
+        fake: WrapperFake = new_wrapper(
+            *(cls, real, facts.shape, facts.stride, facts.offset),
+            dtype=facts.dtype,
+            device=facts.device,
+            requires_grad=facts.requires_grad,
+        )
+        if id(cls) not in self.known:
+            self.track(cls, ObjectSource(cls.__qualname__, cls))
+        self.fakes[id(real)] = fake
+        self.known[id(real)] = (real, source)
+        self.known[id(fake)] = (fake, source)
+        self._keep.append(fake)
+        self.tracer.intercept = self.intercepts
+        self.has_overrides |= torch_function_of(cls) is TorchFunction.OWN
+        return fake
+
     def _check_metadata(self, cls: type, source: Source) -> None:
         """Break where a subclass answers itself what guards ask of every tensor. Guarded."""
         for name in _ASKED_BY_GUARDS:
@@ -574,6 +613,9 @@ class GuardContext:
         cls = type(value)
         if cls is TracedTensor:
             return self.classes_of.get(id(value), torch.Tensor)
+        if cls is WrapperFake:
+            outer: type = value.outer_class
+            return outer
         if cls is FakeArray:
             return type(value.like)
         return _SEEN_AS.get(cls, cls)

@@ -11,6 +11,10 @@ from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import ask_view, check_original, leaf_call, traced
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import CONSTANTS
+from braze.capture.tensors.wrapper_attributes import (
+    load_wrapper_attribute,
+    store_wrapper_attribute,
+)
 from braze.capture.training.data_assignment import assign_data, data_of
 from braze.capture.training.zero_grad import note_dropped
 from braze.compat.torch.autograd_engine import refuses_changed_memory
@@ -19,6 +23,7 @@ from braze.ir.captured.source import AttributeSource
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.fake_tensor_queries import QUESTIONS, Kept, unknown_names
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
+from braze.tracing.wrapper_fake import WrapperFake
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -32,6 +37,8 @@ FORBIDDEN = (frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}) 
 
 def load_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     """`tensor.name`."""
+    if type(tensor) is WrapperFake:
+        return load_wrapper_attribute(interpreter, tensor, name)
     guard_context = interpreter.guard_context
     if name in _ANSWERED:
         seen = (guard_context.classes_of.get(id(tensor), torch.Tensor), name)
@@ -245,6 +252,9 @@ def has_of_its_own(interpreter: Interpreter, tensor: Any, name: str) -> bool:
 
 def store_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str, value: Any) -> None:
     """`tensor.name = value`: `grad` and `data` of an input are kept back; else it breaks."""
+    if type(tensor) is WrapperFake:
+        store_wrapper_attribute(interpreter, tensor, name, value)
+        return
     if name == "requires_grad":
         interpreter.call(torch.Tensor.requires_grad_, tensor, value)
         return

@@ -18,6 +18,7 @@ from braze.capture.frames.control_signals import BreakRequested
 from braze.compat.private_names import OpOverload, OpOverloadPacket
 from braze.compat.python.packages import is_of_package
 from braze.tracing.fake_tensor import TracedTensor
+from braze.tracing.wrapper_fake import WrapperFake
 from braze.tracing.fake_tensor_queries import (
     QUESTIONS,
     QUESTIONS_OF_MODULES,
@@ -91,7 +92,7 @@ def check_answer(
 
 def _is_of_tensors(result: Any, wrapped: bool) -> bool:
     cls = type(result)
-    if cls is TracedTensor:
+    if cls is TracedTensor or cls is WrapperFake:
         return True
     if cls is tuple or cls is list or issubclass(cls, tuple):
         return all(item is None or _is_of_tensors(item, wrapped) for item in result)
@@ -101,7 +102,7 @@ def _is_of_tensors(result: Any, wrapped: bool) -> bool:
 def _has_tensor(values: Any) -> bool:
     for value in values:
         cls = type(value)
-        if cls is TracedTensor or cls is torch.Tensor:
+        if cls is TracedTensor or cls is WrapperFake or cls is torch.Tensor:
             return True
         if (cls is tuple or cls is list) and _has_tensor(value):
             return True

@@ -135,7 +135,7 @@ Recipe: TypeAlias = (
 @final
 @frozen(eq=False)
 class FillInstance:
-    """Give a NewInstance its state: `__dict__` entries in order, slots by their descriptors (a dict
+    """Give a NewInstance, or what a NewCall made, its state: `__dict__` entries in order, slots by their descriptors (a dict
     may have an entry of a slot's name), and the contents of the builtin container that it extends,
     written through that base class."""
 
