@@ -200,7 +200,6 @@ BREAKS = {
     "subclass_function": ("unsupported-tensor",),
     "duck_function": ("unseen-python",),
     "tupled": ("unsupported-tensor",),
-    "off": ("unseen-callable",),
     "breaks": ("input-output",),
     "own_function": ("unsupported-tensor",),
     "make_cls_of_subclass": ("unsupported-tensor",),

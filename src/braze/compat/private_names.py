@@ -13,6 +13,7 @@ gives one warning that says so, and:
 
 from __future__ import annotations
 
+import contextlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -217,6 +218,12 @@ no_dispatch: Any = optional(
 disabled_torch_function: Any = essential("torch._C:_disabled_torch_function_impl")
 disabled_torch_dispatch: Any = essential("torch._C:_disabled_torch_dispatch_impl")
 torch_function_enabled: Callable[[], bool] = essential("torch._C:_is_torch_function_enabled")
+disabled_torch_functions: Any = optional(
+    "torch._C:DisableTorchFunctionSubclass", "metadata of tensor subclasses", contextlib.nullcontext
+)
+correct_aliasing: Any = optional(
+    "torch.utils._python_dispatch:return_and_correct_aliasing", "views of wrapper subclasses", None
+)
 make_wrapper: Callable[..., Any] = essential("torch:Tensor._make_wrapper_subclass")
 TensorBase: Any = optional(
     "torch._C:TensorBase", "what all tensors inherit from", torch.Tensor.__mro__[1]

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from braze.capture.calls.torch_function import call_overriding, is_overridable
 from braze.capture.frames.control_signals import ProgramRaised
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def answer(
 ) -> Any:
     """Call a handler. Arguments that do not fit the function it stands for are the program's
     mistake, and raise what Python raises."""
+    if interpreter.guard_context.has_overrides and is_overridable(function):
+        found = call_overriding(interpreter, function, args, kwargs)
+        if found is not None:
+            return found[0]
     least, most = _bounds(function)
     fits = _is_bound_to_fitting(function, args) and len(args) <= most
     if kwargs:

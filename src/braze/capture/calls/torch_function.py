@@ -8,13 +8,14 @@ are asked for one, too; where that is found otherwise than on their class, the g
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 
-from braze.capture.frames.control_signals import BreakRequested
+from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import CONSTANTS, TENSORS
 from braze.compat.python.iterator_state import base_items
 from braze.compat.torch.dispatcher import (
@@ -58,7 +59,9 @@ class Overrider(torch.Tensor):
         return next(_parts((args, kwargs), Overrider)).ask(func, args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise Untraceable(f"{op}, which does not ask for {_NAME}")
 
 
@@ -73,10 +76,7 @@ def call_overriding(
 ) -> tuple[Any] | None:
     """The result of a call that an argument's class answers, in a tuple; None where none does."""
     guard_context = interpreter.guard_context
-    if not guard_context.has_overrides or not torch_function_enabled():
-        return None
-    values = (args, kwargs)
-    if not any([_overrides(guard_context, value) for value in _parts(values, *TENSORS)]):
+    if not guard_context.has_overrides or not is_overridden(interpreter, (args, kwargs)):
         return None
     asked: list[Any] = []
 
@@ -95,11 +95,30 @@ def call_overriding(
     given, keywords = _replaced(args, stand_in), _replaced(kwargs, stand_in)
     try:
         result = interpreter.native(function, *given, **keywords)
-    except BreakRequested:
+    except (BreakRequested, ProgramRaised):
         if asked:
             raise
         return None
     return (_replaced(result, _argument),) if asked else None
+
+
+def is_overridden(interpreter: Interpreter, values: Any) -> bool:
+    """Whether one of a call's arguments answers it."""
+    guard_context = interpreter.guard_context
+    found = [_overrides(guard_context, value) for value in _parts(values, *TENSORS)]
+    return any(found) and torch_function_enabled()
+
+
+@functools.cache
+def is_overridable(function: Any) -> bool:
+    """Whether a function of torch's asks its arguments."""
+    return function in _overridable()
+
+
+@functools.cache
+def _overridable() -> frozenset[Any]:
+    found = torch.overrides.get_overridable_functions().values()
+    return frozenset(function for functions in found for function in functions)
 
 
 def ask_overriding(

@@ -22,7 +22,6 @@ from braze.capture.objects.attribute_load import (
     load_class_attribute,
     load_generic,
     load_module_attribute,
-    make_super,
 )
 from braze.capture.objects.attribute_store import (
     delete_attribute,
@@ -47,6 +46,7 @@ from braze.capture.opcodes.build import mapping_contents
 from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, is_identity
 from braze.capture.state.side_effects import EXACT
 from braze.capture.state.special_methods import compares_its_own_way
+from braze.capture.tensors.super_proxy import make_super
 from braze.capture.tensors.symbolic_floats import extremum
 from braze.compat.python.packages import is_of_package
 from braze.compat.torch.dynamo_interop import is_optimizer

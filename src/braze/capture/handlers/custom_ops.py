@@ -23,9 +23,13 @@ from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.training.autograd_functions import OperatorFunction, apply_function
-from braze.compat.torch.custom_ops import definition_of, positional, registered_gradient
+from braze.compat.torch.custom_ops import (
+    composition_of,
+    definition_of,
+    positional,
+    registered_gradient,
+)
 from braze.compat.torch.dispatcher import has_python_kernel_for_all
-from braze.compat.torch.python_kernels import composition_of
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter

@@ -10,6 +10,7 @@ import torch.utils.checkpoint
 
 from braze.capture.calls.deferred_calls import call_later
 from braze.capture.calls.handler_registry import answers
+from braze.capture.calls.torch_function import ask_overriding, is_overridden
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.training.checkpointing import (
@@ -64,6 +65,8 @@ def _asks_overrides(function: Any) -> Any:
     captured as for plain tensors, whose results capture gives the class."""
 
     def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if interpreter.guard_context.has_overrides and is_overridden(interpreter, args):
+            return True
         if str(interpreter.frames[-1].globals.get("__name__")).partition(".")[0] == "torch":
             return False
         if function is torch.overrides.has_torch_function and type(args[0]) in TENSORS:
@@ -83,6 +86,15 @@ def _alike(interpreter: Interpreter, value: Any) -> Any:
         return [_alike(interpreter, item) for item in value]
     interpreter.guard_context.lookup(type(value), "__torch_function__")
     return value
+
+
+@answers(torch.overrides.handle_torch_function)
+def handle_torch_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What the classes of a function's arguments answer."""
+    function, _, *values = args
+    return ask_overriding(interpreter, function, tuple(values), kwargs)
 
 
 for _function in (

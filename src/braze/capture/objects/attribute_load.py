@@ -40,6 +40,7 @@ _C_METHODS = (
 # What LOAD_METHOD leaves unbound, beside its owner.
 _PAIRED = frozenset({types.FunctionType, types.MethodDescriptorType})
 _OWN = TENSORS | NUMBERS.keys()
+_BY_ATTRIBUTE = frozenset({InlinedGenerator, FakeArray, SuperOfTensor})
 
 
 def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
@@ -148,7 +149,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     guard_context = interpreter.guard_context
-    if cls is InlinedGenerator or cls is FakeArray or id(owner) in guard_context.proxies:
+    if cls in _BY_ATTRIBUTE or id(owner) in guard_context.proxies:
         return load_attribute(interpreter, owner, name), NULL
     if (cls, name) in guard_context.plain_attributes:
         return load_attribute(interpreter, owner, name), NULL
@@ -551,17 +552,6 @@ def _ask_module(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
     error = AttributeError(f"module {known_as!r} has no attribute {name!r}")
     error.name, error.obj = name, owner
     raise ProgramRaised(error)
-
-
-def make_super(interpreter: Any, start: Any, owner: Any) -> Any:
-    """`super(start, owner)`."""
-    if type(owner) not in TENSORS:
-        return interpreter.native(super, start, owner)
-    cls = interpreter.guard_context.type_of(owner)
-    if not issubclass(cls, start):
-        message = "super(type, obj): obj must be an instance or subtype of type"
-        raise ProgramRaised(TypeError(message))
-    return SuperOfTensor(start, owner, cls)
 
 
 def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
 from braze.capture.frames.frame import Frame, Unread
-from braze.capture.objects.attribute_load import load_super_attribute, make_super
+from braze.capture.objects.attribute_load import load_super_attribute
 from braze.capture.objects.iteration import counted_iterable, is_uniterable
 from braze.capture.opcodes.variables import read_local
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.special_methods import compares_its_own_way
+from braze.capture.tensors.super_proxy import make_super
 from braze.compat.python.annotations import annotations_of, set_annotations
 from braze.compat.python.bytecode import Instruction
 from braze.compat.python.bytecode_versions import BYTECODE

@@ -33,6 +33,7 @@ from braze.capture.state.opaque_objects import WeakProxy, is_enumeration_of_c, k
 from braze.capture.state.provenance import is_made_often, name_of
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.tensor_match import COMPARED, tensor_facts
+from braze.capture.state.wrapper_match import wrapper_facts
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
 from braze.class_facts import fact_of_class
 from braze.compat.numpy.interface import ARRAY, DTYPE_CLASSES, SCALARS
@@ -43,7 +44,6 @@ from braze.compat.torch.dispatcher import (
     has_custom_dispatch,
     torch_function_of,
 )
-from braze.compat.torch.wrapper_subclasses import wrapper_facts
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT, MRO, Guard, GuardKind, TensorFacts
 from braze.ir.captured.source import (
@@ -564,7 +564,7 @@ class GuardContext:
         return fake
 
     def _wrap_wrapper(self, real: torch.Tensor, source: Source, cls: Any) -> WrapperFake:
-        """A tensor of a wrapper subclass: its own metadata is guarded, and its attributes where they
+        """A tensor of a wrapper subclass: its metadata is guarded here, its attributes where they
         are read."""
         assert self.intercepts is not None
         self._check_metadata(cls, source)

@@ -18,13 +18,13 @@ from braze.capture.frames.control_signals import BreakRequested
 from braze.compat.private_names import OpOverload, OpOverloadPacket
 from braze.compat.python.packages import is_of_package
 from braze.tracing.fake_tensor import TracedTensor
-from braze.tracing.wrapper_fake import WrapperFake
 from braze.tracing.fake_tensor_queries import (
     QUESTIONS,
     QUESTIONS_OF_MODULES,
     gives_nothing,
     is_known,
 )
+from braze.tracing.wrapper_fake import WrapperFake
 
 # Where PyTorch binds its operators, under ATen's names.
 _OPERATOR_HOMES = frozenset(

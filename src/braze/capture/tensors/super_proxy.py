@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, final
 
+from braze.capture.frames.control_signals import ProgramRaised
+from braze.capture.state.guard_context import TENSORS
+
 
 @final
 class SuperOfTensor:
@@ -14,3 +17,14 @@ class SuperOfTensor:
         self.__thisclass__ = start
         self.__self__ = owner
         self.__self_class__ = cls
+
+
+def make_super(interpreter: Any, start: Any, owner: Any) -> Any:
+    """`super(start, owner)`."""
+    if type(owner) not in TENSORS:
+        return interpreter.native(super, start, owner)
+    cls = interpreter.guard_context.type_of(owner)
+    if not issubclass(cls, start):
+        message = "super(type, obj): obj must be an instance or subtype of type"
+        raise ProgramRaised(TypeError(message))
+    return SuperOfTensor(start, owner, cls)

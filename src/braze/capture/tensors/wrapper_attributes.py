@@ -28,7 +28,7 @@ _OPERATORS = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
 
 def load_wrapper_attribute(interpreter: Interpreter, tensor: WrapperFake, name: str) -> Any:
-    """`tensor.name`, in Python's order: data descriptors, the instance, its class, `__getattr__`."""
+    """`tensor.name`, in Python's order: data descriptors, instance, class, `__getattr__`."""
     guard_context, cls = interpreter.guard_context, tensor.outer_class
     if name == "__class__":
         return cls

@@ -11,21 +11,26 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import as_seen
 from braze.capture.calls.torch_function import classes_in_order, note_overrides
 from braze.capture.frames.control_signals import BreakRequested
-
+from braze.capture.state.guard_context import TENSORS
+from braze.compat import private_names as private
 from braze.compat.torch.dispatcher import has_custom_dispatch, make_wrapper
-from braze.tracing.wrapper_fake import WrapperFake, new_wrapper
+from braze.tracing.wrapper_fake import new_wrapper
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 # What makes a class answer for its sizes, device or layout itself.
-_POLICIES = ("dispatch_sizes_strides_policy", "dispatch_device", "dispatch_layout", "_extra_dispatch_keys")
+_POLICIES = (
+    "dispatch_sizes_strides_policy",
+    "dispatch_device",
+    "dispatch_layout",
+    "_extra_dispatch_keys",
+)
 
 
 def intercept(
@@ -34,6 +39,8 @@ def intercept(
     """What an operator gives below autograd whose arguments have wrappers among them: what the
     first of their classes says that does not answer NotImplemented."""
     args, kwargs = _seen(args), _seen(kwargs)
+    if torch.is_grad_enabled() and _needs_gradient((args, kwargs)):
+        raise BreakRequested("unsupported-tensor", f"the gradient of {op} of a tensor subclass")
     classes = classes_in_order(interpreter, (args, kwargs), has_custom_dispatch)
     for cls in classes:
         method = interpreter.guard_context.lookup(cls, "__torch_dispatch__")
@@ -45,6 +52,15 @@ def intercept(
         if result is not NotImplemented:
             return result
     raise BreakRequested("unsupported-tensor", f"{op}, which no tensor subclass implements")
+
+
+def _needs_gradient(value: Any) -> bool:
+    cls = type(value)
+    if cls is list or cls is tuple:
+        return any(map(_needs_gradient, value))
+    if cls is dict:
+        return any(map(_needs_gradient, value.values()))
+    return cls in TENSORS and bool(value.requires_grad)
 
 
 def _seen(value: Any) -> Any:
@@ -78,7 +94,7 @@ def make_wrapper_subclass(
     return fake
 
 
-@answers(return_and_correct_aliasing)
+@answers(private.correct_aliasing)
 def correct_aliasing(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:

@@ -64,7 +64,7 @@ AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.amp.autocast,
     torch.cpu.amp.autocast,  # type: ignore[attr-defined]
     torch.cuda.amp.autocast,
-    torch._C.DisableTorchFunctionSubclass,
+    private.disabled_torch_functions,
 )
 
 # `setup_context` of an autograd function that has none of its own.

@@ -6,6 +6,7 @@ from typing import final
 
 import torch
 
+from braze.compat import private_names as private
 from braze.frozen import frozen
 
 
@@ -31,7 +32,7 @@ class WrapperFacts:
 
 def wrapper_facts(tensor: torch.Tensor) -> WrapperFacts:
     """Metadata as C++ has it: no `__torch_function__` is asked, which the program may count."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with private.disabled_torch_functions():
         return WrapperFacts(
             tensor_class=type(tensor),
             shape=tuple(tensor.shape),
