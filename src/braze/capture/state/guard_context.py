@@ -570,8 +570,9 @@ class GuardContext:
         self._check_metadata(cls, source)
         try:
             facts = wrapper_facts(real)
-        except (RuntimeError, NotImplementedError) as problem:
-            raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
+        except (RuntimeError, NotImplementedError, TypeError):
+            detail = f"{source}: a {cls.__qualname__}, which answers for its sizes or layout"
+            raise BreakRequested("unsupported-tensor", detail) from None
         if facts.is_leaf is False or facts.layout is not torch.strided or facts.has_memory:
             detail = f"{source}: a {cls.__qualname__} with a history, a layout or memory of its own"
             raise BreakRequested("unsupported-tensor", detail)
