@@ -46,6 +46,7 @@ from braze.capture.tensors.lazy_conjugates import wrap_lazy
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
 from braze.capture.tensors.wrapper_subclasses import intercept
 from braze.capture.training.tensor_hooks import TensorHooks
+from braze.capture.training.wrapper_gradients import call_with_gradient
 from braze.compat.python.bytecode import decode
 from braze.compat.python.frames import call_later_from
 from braze.compat.torch.ambient_state import AmbientState, ambient_state, autocast_depth
@@ -111,6 +112,7 @@ class Interpreter:
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
     shows_text: whether a text that shows a size was made; reader: the real code that runs.
+    differentiates: how many backwards of calls on wrapper subclasses are under way.
     entered_settings: what changes calls of torch's, as it was at the frame's entry;
     entered_state: all that is ambient then.
     """
@@ -146,6 +148,8 @@ class Interpreter:
         )
         self.side_effects.put = functools.partial(put_member, self)
         self.guard_context.intercepts = functools.partial(intercept, self)
+        self.call_with_gradient = functools.partial(call_with_gradient, self)
+        self.differentiates = 0
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.runs_backward = False

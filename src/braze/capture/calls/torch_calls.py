@@ -129,9 +129,21 @@ def _call_on_wrappers(
         raise BreakRequested("unsupported-tensor", f"{name} of a tensor subclass in {where}")
     kwargs = {key: torch_argument(interpreter, value) for key, value in kwargs.items()}
     interpreter.tracer.origin = interpreter.origin(name)
+    if torch.is_grad_enabled() and needs_gradient((args, kwargs)):
+        return interpreter.call_with_gradient(function, args, kwargs)
     result = traced(function, args, kwargs, interpreter.callers.seen_by(function))
     check_answer(function, args, kwargs, result, wrapped=False)
     return result
+
+
+def needs_gradient(value: Any) -> bool:
+    """Whether a tensor among call arguments needs a gradient."""
+    cls = type(value)
+    if cls is list or cls is tuple:
+        return any(map(needs_gradient, value))
+    if cls is dict:
+        return any(map(needs_gradient, value.values()))
+    return cls in TENSORS and bool(value.requires_grad)
 
 
 def _check_read(interpreter: Interpreter, function: Any, args: Any, kwargs: Any) -> None:

@@ -80,6 +80,7 @@ _OWN_MODULES = frozenset(
         "braze.capture.objects.iteration",
         "braze.capture.calls.c_functions",
         "braze.capture.state.lazy_strings",
+        "braze.capture.training.wrapper_gradients",
     }
 )
 Prepared = tuple[Frame | None, Any]

@@ -30,6 +30,7 @@ from braze.compat.python.stdlib import name_in_errors, name_of_slotted
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT, MRO, GuardKind
 from braze.ir.captured.source import AttributeSource, ObjectSource
+from braze.tracing.wrapper_fake import WrapperFake
 
 _C_METHODS = (
     types.MethodDescriptorType,
@@ -40,7 +41,7 @@ _C_METHODS = (
 # What LOAD_METHOD leaves unbound, beside its owner.
 _PAIRED = frozenset({types.FunctionType, types.MethodDescriptorType})
 _OWN = TENSORS | NUMBERS.keys()
-_BY_ATTRIBUTE = frozenset({InlinedGenerator, FakeArray, SuperOfTensor})
+_BY_ATTRIBUTE = frozenset({InlinedGenerator, FakeArray, SuperOfTensor, WrapperFake})
 
 
 def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:

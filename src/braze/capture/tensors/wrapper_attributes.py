@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 _METHODS = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-_OF_TENSORS = frozenset(dir(torch.Tensor))
 # Attributes of tensors that are operators.
 _OPERATORS = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
@@ -131,7 +130,7 @@ def store_wrapper_attribute(
     meta = interpreter.guard_context.lookup(tensor.outer_class, name)
     is_slot = type(meta) is types.MemberDescriptorType
     setter = interpreter.guard_context.lookup(tensor.outer_class, "__setattr__")
-    is_plain = name not in _OF_TENSORS and (is_slot or not hasattr(type(meta), "__set__"))
+    is_plain = is_slot or not hasattr(type(meta), "__set__")
     if tensor.real is not None or type(setter) is types.FunctionType or not is_plain:
         detail = f"writing {tensor.outer_class.__qualname__}.{name}"
         raise BreakRequested("unsupported-attribute", detail)

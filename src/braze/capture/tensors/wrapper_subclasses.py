@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from braze.capture.calls.handler_registry import answers
-from braze.capture.calls.torch_calls import as_seen
+from braze.capture.calls.torch_calls import as_seen, needs_gradient
 from braze.capture.calls.torch_function import classes_in_order, note_overrides
 from braze.capture.frames.control_signals import BreakRequested
-from braze.capture.state.guard_context import TENSORS
 from braze.compat import private_names as private
 from braze.compat.torch.dispatcher import has_custom_dispatch, make_wrapper
 from braze.tracing.wrapper_fake import new_wrapper
@@ -39,8 +38,12 @@ def intercept(
     """What an operator gives below autograd whose arguments have wrappers among them: what the
     first of their classes says that does not answer NotImplemented."""
     args, kwargs = _seen(args), _seen(kwargs)
-    if torch.is_grad_enabled() and _needs_gradient((args, kwargs)):
-        raise BreakRequested("unsupported-tensor", f"the gradient of {op} of a tensor subclass")
+    if torch.is_grad_enabled() and needs_gradient((args, kwargs)):
+        if not interpreter.differentiates:
+            detail = f"the gradient of {op} of a tensor subclass"
+            raise BreakRequested("unsupported-tensor", detail)
+        with torch.no_grad():  # the node of autograd is outside
+            return intercept(interpreter, op, args, kwargs)
     classes = classes_in_order(interpreter, (args, kwargs), has_custom_dispatch)
     for cls in classes:
         method = interpreter.guard_context.lookup(cls, "__torch_dispatch__")
@@ -52,15 +55,6 @@ def intercept(
         if result is not NotImplemented:
             return result
     raise BreakRequested("unsupported-tensor", f"{op}, which no tensor subclass implements")
-
-
-def _needs_gradient(value: Any) -> bool:
-    cls = type(value)
-    if cls is list or cls is tuple:
-        return any(map(_needs_gradient, value))
-    if cls is dict:
-        return any(map(_needs_gradient, value.values()))
-    return cls in TENSORS and bool(value.requires_grad)
 
 
 def _seen(value: Any) -> Any:
