@@ -24,6 +24,7 @@ from torch.testing._internal.opinfo.core import BinaryUfuncInfo, OpInfo, UnaryUf
 
 import braze
 from braze.ir.graphs.random_ops import is_random
+from tests.aten_names import aten_names
 from tests.differential.op_sweep import operators
 
 DTYPES = (
@@ -173,7 +174,7 @@ def pointwise() -> dict[str, OpInfo]:
 def of_several() -> dict[str, torch._ops.OpOverload]:
     """ATen's pointwise functional operators that take a number, or more than two tensors."""
     found: dict[str, torch._ops.OpOverload] = {}
-    for packet_name in dir(torch.ops.aten):
+    for packet_name in aten_names():
         packet = getattr(torch.ops.aten, packet_name)
         for name in packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else ():
             op = getattr(packet, name)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tests.aten_names import aten_names
 from tests.surface.tensor_kinds import KINDS
 
 
@@ -24,7 +25,7 @@ _ARGUMENTS = ("", "0", "x", "{}", "1, 0", "0, 0", "torch.float64", "x, x", "'cpu
 # What ends or changes the process, waits, writes files, or asks nothing of a tensor.
 _LEFT_OUT = re.compile(
     r"__init__|__new__|__init_subclass__|__subclasshook__|__setattr__|__delattr__|__class__$"
-    r"|__getattribute__|__torch_function__|__torch_dispatch__|__setstate__|_fix_weakref"
+    r"|__getattribute__|__slotnames__|__torch_function__|__torch_dispatch__|__setstate__|_fix_weakref"
     r"|_make_subclass|_make_wrapper_subclass|_dtensor__new__|__weakref__|__delitem__"
     r"|set_printoptions|set_default|save$|load|compile|_dispatch_(?!key)|seed|set_num|pin_memory"
     r"|_rev_view_func|_view_func|record_stream|_nccl|empty|rand|bernoulli|multinomial|poisson"
@@ -74,7 +75,7 @@ def _of_torch() -> Iterator[Question]:
         "torch.ops.aten": torch.ops.aten,
     }
     for place, home in places.items():
-        for name in dir(home):
+        for name in aten_names() if home is torch.ops.aten else dir(home):
             inner = place.startswith("torch._C")
             asks = (_ASKING_INNER if inner else _ASKING).match(name)
             if _LEFT_OUT.search(name) or not callable(getattr(home, name, None)):
@@ -100,7 +101,7 @@ def _of_parts() -> Iterator[Question]:
 # Of storages and generators: what ends or shares them, asks for handles, or draws seeds.
 LEFT_OUT_OF_OBJECTS = re.compile(
     r"__init__|__new__|__init_subclass__|__subclasshook__|__(set|del)(attr|item)__|__class__$"
-    r"|__getattribute__|from_file|_new_|_set_|cuda|hpu|pin_memory|_fix_weakref|_release|_share_"
+    r"|__getattribute__|__slotnames__|from_file|_new_|_set_|cuda|hpu|pin_memory|_fix_weakref|_release|_share_"
     r"|_write_file|_weak_ref|_free_weak|_expired|__del__|_from_buffer|_byteswap|__dict__"
     r"|^new$|__enter__|__exit__|__setstate__|__reduce|graphsafe|set_state|seed$|__weakref__"
     r"|__module__|_use_count|_shared_|_with_addr|_swap_|_fd|filename"

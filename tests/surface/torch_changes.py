@@ -125,11 +125,25 @@ def _attempts(
 
 
 def _put_back(kept: list[tuple[Any, str, Any]]) -> None:
-    """Flags as they were: some setters set several, and none of them sets these back."""
-    for owner, name, value in kept:
-        with contextlib.suppress(Exception):
-            if getattr(owner, name) != value:
+    """Flags as they were: some setters set several, and none of them sets these back. What one
+    sets may change another, or make it raise, so that is repeated until all are right."""
+    for _ in range(_MOST_ROUNDS):
+        differing = [row for row in kept if not _holds(*row)]
+        if not differing:
+            return
+        for owner, name, value in differing:
+            with contextlib.suppress(Exception):
                 setattr(owner, name, value)
+
+
+_MOST_ROUNDS = 4  # flags that cannot be set stay as they are
+
+
+def _holds(owner: Any, name: str, value: Any) -> bool:
+    try:
+        return bool(getattr(owner, name) == value)
+    except Exception:
+        return False
 
 
 def _settings(name: str, setter: Any, is_as_before: Callable[[], bool]) -> Iterator[_Attempt]:

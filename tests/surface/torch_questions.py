@@ -105,7 +105,7 @@ def flags() -> Iterator[tuple[str, Any, str]]:
             if type(part).__module__.startswith("torch.backends"):
                 owners[f"{module.__name__}.{name}"] = getattr(module, name)
         for place, owner in owners.items():
-            for name in {*names_in(owner), *_READ_BY_GETATTR}:
+            for name in sorted({*names_in(owner), *_READ_BY_GETATTR}):
                 if name[0] != "_" and _is_flag(owner, name):
                     yield f"{place}.{name}", owner, name
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, final
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from braze.compat.torch.ambient_guards import NativeQuestion, quick_questions
 from braze.compat.torch.nn_modules import GLOBAL_HOOKS, INSTANCE_HOOKS
@@ -49,7 +50,7 @@ class Taken(NamedTuple):
 
     snapshot: Any
     roots: tuple[Any, ...]
-    references: dict[Place, weakref.ref[Any]]
+    references: dict[Place, Callable[[], object]]
     closures: dict[Place, tuple[Any, int]]
     found: dict[Source, int]
 
@@ -75,9 +76,18 @@ def take_snapshot(
     for place, value in builder.pins.roots.items():
         if type(value) in (types.CellType, types.FunctionType):
             closures[place] = (getattr(value, "__code__", None), id(value))
-        with suppress(TypeError):  # not every class allows it
-            references[place] = weakref.ref(value)
+        with suppress(TypeError, RuntimeError):  # not every class, nor each layout, allows it
+            references[place] = _weak_reference(value)
     return Taken(snapshot, builder.pins.root_rows(), references, closures, builder.pins.found())
+
+
+def _weak_reference(value: Any) -> Callable[[], object]:
+    """Gives None once the value is gone. Of a tensor the storage is referred to: a tensor to which
+    there are weak references is one that `torch.utils.swap_tensors` refuses."""
+    if not isinstance(value, torch.Tensor):
+        return weakref.ref(value)
+    storage = StorageWeakRef(value.untyped_storage())
+    return lambda: None if storage.expired() else storage
 
 
 @final
