@@ -30,6 +30,7 @@ import braze.capture.handlers.tensor_constructor
 import braze.capture.handlers.torch_state
 import braze.capture.objects.context_variables
 import braze.capture.objects.copying
+import braze.capture.objects.function_descriptors
 import braze.capture.opcodes.abstract_values
 import braze.capture.opcodes.build
 import braze.capture.opcodes.calls

@@ -277,7 +277,9 @@ def _call_method(
     given, *rest = args
     owner = given = entries_of(interpreter, given) if holder is types.MappingProxyType else given
     if holder in KEEPING and id(owner) not in interpreter.guard_context.known:
-        return interpreter.native(function, *args, **kwargs)
+        if function.__name__ == "__setstate__":  # reads items that nothing guards
+            raise BreakRequested("unseen-callable", describe(function))
+        return interpreter.native(partial(_with_tripwire, function, args, kwargs))
     if is_numpys_function(holder) and function.__name__ == "__call__":
         return call_on_numbers(interpreter, owner, tuple(rest), kwargs)
     is_safe = holder.__module__ in SAFE_MODULES or holder in SAFE_CLASSES
@@ -634,7 +636,7 @@ def is_plain_key(key: Any) -> bool:
     return is_identity(key) and not runs_python(cls)
 
 
-_FUNCTIONS = (types.FunctionType, types.MethodType)
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.CellType)
 
 
 def _note_classes(

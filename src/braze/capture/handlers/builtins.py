@@ -446,6 +446,9 @@ def _from_iterable(cls: type) -> Any:
         if cls is list or cls is tuple:
             return interpreter.native(cls, counted_iterable(interpreter, value))
         members = keyed_iterable(interpreter, value)
+        if cls is frozenset and type(members) is frozenset:
+            # `frozenset(members)` is `members`, which stands for an object of a subclass.
+            members = set(members)
         return call_seen(interpreter, cls, (members,), {})
 
     return make

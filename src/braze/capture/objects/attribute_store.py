@@ -104,6 +104,8 @@ def store_generic(interpreter: Interpreter, owner: Any, name: str, value: Any) -
         guard_context.track(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
         interpreter.call(setter, meta, owner, value)
         return
+    if setter is ABSENT and _is_other_half(guard_context, meta, kind, "__delete__"):
+        raise ProgramRaised(AttributeError("__set__"))
     if issubclass(type(owner), _thread._local) and id(owner) in guard_context.known:
         interpreter.side_effects.slots[(id(owner), name)] = (owner, value)  # in C, for each thread
         return
@@ -139,6 +141,16 @@ def delete_attribute(interpreter: Interpreter, owner: Any, name: str) -> None:
     delete_generic(interpreter, owner, name)
 
 
+def _is_other_half(guard_context: GuardContext, meta: Any, kind: type, name: str) -> bool:
+    """Whether a descriptor of the program's has the one of `__set__` and `__delete__` that is not
+    asked for: both are one slot."""
+    return (
+        type(guard_context.lookup(kind, name)) is types.FunctionType
+        if meta is not ABSENT
+        else False
+    )
+
+
 def delete_generic(interpreter: Interpreter, owner: Any, name: str) -> None:
     """`object.__delattr__`."""
     guard_context = interpreter.guard_context
@@ -157,6 +169,8 @@ def delete_generic(interpreter: Interpreter, owner: Any, name: str) -> None:
         guard_context.track(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
         interpreter.call(deleter, meta, owner)
         return
+    if deleter is ABSENT and _is_other_half(guard_context, meta, kind, "__set__"):
+        raise ProgramRaised(AttributeError("__delete__"))
     if (
         id(owner) not in guard_context.known or kind is property
     ):  # a property without a deleter raises

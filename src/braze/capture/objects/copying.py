@@ -11,7 +11,7 @@ from braze.capture.calls.c_functions import call_natively
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.objects.attribute_load import instance_dict
-from braze.capture.state.guard_context import is_identity
+from braze.capture.state.guard_context import TENSORS, is_identity
 from braze.capture.state.side_effects import EXACT
 from braze.ir.captured.guard import ABSENT
 
@@ -51,6 +51,8 @@ def reduce_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
 @answers(object.__getstate__)
 def state_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (owner,) = args
+    if type(owner) in TENSORS:  # a fake tensor's attributes are its own
+        raise BreakRequested("unsupported-tensor", "Tensor.__getstate__")
     is_hooked = _is_hooked(interpreter, type(owner))
     if id(owner) not in interpreter.guard_context.known and not is_hooked:
         return call_natively(interpreter, object.__getstate__, args, kwargs)

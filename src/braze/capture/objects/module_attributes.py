@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
             if entries is not None:
                 return _interpreted_entry(interpreter, module, name)
             continue
+        if not known and id(entries) in guard_context.known:  # shared by a copy made here
+            return _interpreted_entry(interpreter, module, name)
         if id(entries) in touched:
             found = side_effects.written(entries, name)
             if found is not ABSENT:
@@ -87,7 +90,10 @@ def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any)
     space = object.__getattribute__(module, "__dict__")
     if any(name in space.get(kind, ()) for kind in _KINDS):
         return False
-    if id(module) in guard_context.known:
+    is_known = id(module) in guard_context.known
+    if not is_known and _shares(guard_context, space, _KINDS):
+        return False
+    if is_known:
         interpreter.side_effects.write(space, name, value, module)
     else:
         space[name] = value
@@ -100,11 +106,19 @@ def has_no_hooks(interpreter: Any, module: Any) -> bool:
     if has_hooks(space) or _are_hooks_written(interpreter.side_effects, space):
         return False
     guard_context = interpreter.guard_context
-    guard_context.guard_no_hooks(None, None)
     source = guard_context.source_of(module)
+    if source is None and _shares(guard_context, space, INSTANCE_HOOKS):
+        return False
+    guard_context.guard_no_hooks(None, None)
     if source is not None:
         guard_context.guard_no_hooks(module, source)
     return True
+
+
+def _shares(guard_context: Any, space: dict[str, Any], names: Iterable[str]) -> bool:
+    """Whether a module made in the frame has dicts from outside: a shallow copy has its
+    original's."""
+    return any(id(space.get(name)) in guard_context.known for name in names)
 
 
 def _are_hooks_written(side_effects: Any, space: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from braze.capture.tensors.wrapper_attributes import (
     load_wrapper_attribute,
     store_wrapper_attribute,
 )
+from braze.capture.training.checkpointing import check_number_of_result
 from braze.capture.training.data_assignment import assign_data, data_of
 from braze.capture.training.zero_grad import note_dropped
 from braze.compat.torch.autograd_engine import refuses_changed_memory
@@ -95,9 +96,14 @@ def _version(interpreter: Interpreter, tensor: Any) -> Any:
 
 
 def _of_history(interpreter: Interpreter, tensor: Any, name: str) -> Any:
-    """What autograd knows of a tensor that an operation made; nothing of a leaf."""
+    """What autograd knows of a tensor that an operation made; nothing of a leaf. Which result of
+    its operation a tensor is follows from the program, but for an input's own history: behind a
+    break it would be counted among the results of a graph."""
     needs_gradients = interpreter.native(getattr, tensor, "requires_grad")
-    if needs_gradients and not interpreter.native(getattr, tensor, "is_leaf"):
+    is_known = name == "output_nr" and interpreter.tracer.real_of(tensor) is None
+    if needs_gradients and is_known:
+        check_number_of_result(interpreter, tensor)
+    if needs_gradients and not is_known and not interpreter.native(getattr, tensor, "is_leaf"):
         raise BreakRequested("unsupported-tensor", f"Tensor.{name} of what has a history")
     return interpreter.native(getattr, tensor, name)
 

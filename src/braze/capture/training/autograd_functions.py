@@ -116,7 +116,9 @@ def apply_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
     noted = interpreter.tensor_names.noted
     given, first = noted(tuple(values)), len(interpreter.calls)
     interpreter.applications.append(application)
+    _check_forward(application)
     made = traced(_apply, (application, *values), {})
+    _check_forward(application)
     returned = made if type(made) is tuple else (made,)
     if any(map(_needs_gradient, returned)):
         traced(application.note_results, (returned, before), {})
@@ -126,6 +128,17 @@ def apply_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
     call = TorchCall(_applied(cls), given, (), result, application.origin, *state)
     interpreter.calls.append(call)
     return made
+
+
+def _check_forward(application: Application) -> None:
+    """Break where a graph of torch's calls would run the forward once more, beside what it writes
+    here, or before what the frame has written."""
+    interpreter = application.interpreter
+    calls_python = interpreter.request.keeps_unread and not issubclass(
+        application.cls, OperatorFunction
+    )
+    if calls_python and (interpreter.deferred_calls or any(interpreter.side_effects.marks())):
+        raise application.refused("its forward would run beside what is written before it or in it")
 
 
 def finish_functions(interpreter: Interpreter, results: Sequence[Any]) -> None:

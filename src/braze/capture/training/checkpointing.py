@@ -83,6 +83,17 @@ def leave_refusing(interpreter: Interpreter) -> None:
         raise _refused("gradients of chosen inputs")
 
 
+def check_number_of_result(interpreter: Interpreter, tensor: Any) -> None:
+    """Break before a reentrant checkpoint one of whose results is asked for its number: eager's
+    has one node for all of them."""
+    for node, step, place in interpreter.checkpoints:
+        if node is tensor.grad_fn:
+            interpreter.request.refusing.add(place)
+            signal = _refused("output_nr of a result")
+            signal.step = step
+            raise signal
+
+
 def check_checkpoints(
     interpreter: Interpreter, results: Sequence[Any], inputs: Sequence[Any], what: str
 ) -> None:

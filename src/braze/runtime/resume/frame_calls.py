@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 from braze.compat.python.bytecode import decode
 from braze.compat.python.code_objects import FRAME_WALKERS
-from braze.compat.python.hidden_frames import hide_frames, stand_in_code
+from braze.compat.python.hidden_frames import hidden_code, hide_frames, stand_in_code
 
 
 class ExecutableFrame(Protocol):
@@ -143,7 +143,21 @@ def call_in_frame(
         answer = _WITHOUT_ARGUMENTS.get(callable)
         if answer is not None:
             return answer(frame)
+    if args and _makes_classes(callable):
+        calling = types.FunctionType(_CALLING, frame.globals)
+        return calling(callable, args, kwargs)
     return frame.call(callable, args, kwargs)
+
+
+# On Python 3.11 a class is of the module whose function runs, hidden or not.
+_CALLING = hidden_code((lambda function, args, kwargs: function(*args, **kwargs)).__code__)
+
+
+def _makes_classes(callable: Any) -> bool:
+    """Whether it is the `__new__` of `type`, or a metaclass that has no other."""
+    if not issubclass(type(callable), type):
+        return callable is type.__new__
+    return issubclass(callable, type) and callable.__new__ is type.__new__
 
 
 hide_frames(__name__)
