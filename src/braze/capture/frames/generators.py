@@ -109,6 +109,13 @@ class InlinedGenerator:
         raise RuntimeError("generator ignored GeneratorExit")
 
     @property
+    def gi_frame(self) -> Any:
+        """None behind its end."""
+        if self.finished:
+            return None
+        raise BreakRequested("unseen-callable", "the frame of a generator")
+
+    @property
     def gi_code(self) -> Any:
         """The code."""
         return self.frame.code

@@ -318,12 +318,19 @@ class FrameCache:
         gives_up = raised >= _RAISES_PER_ENTRY * self.limit and not self.fullgraph
         return tried >= self.limit or gives_up
 
-    def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | LeftToEager:
+    def _compile(
+        self, compile_frame: CompileFrame, request: CompileRequest, *, is_again: bool = False
+    ) -> Found | LeftToEager:
         try:
             with COMPILING:
                 answer = compile_frame(request)
         except Interrupted as interrupted:
             raise interrupted.exception from None
+        entry = None if isinstance(answer, Refused) else CacheEntry(answer)
+        inputs = entry.check(request.values) if entry is not None else None
+        if entry is not None and inputs is None and not is_again:
+            # Compiling has changed what the program reads: a module of PyTorch's was imported late.
+            return self._compile(compile_frame, request, is_again=True)
         if isinstance(answer, Refused):
             why = self._refused(answer)
             if answer.kind != "now":
@@ -331,8 +338,7 @@ class FrameCache:
             if answer.kind == "unsupported":
                 self.closed = why
             return why
-        entry = CacheEntry(answer)
-        inputs = entry.check(request.values)
+        assert entry is not None
         if inputs is None:
             failure = explain_failure(entry.memory.tree, request.values)
             what = (
