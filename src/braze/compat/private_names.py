@@ -458,6 +458,7 @@ is_batched: Callable[[torch.Tensor], bool] = essential("torch._C:_functorch.is_b
 is_legacy_batched: Callable[[torch.Tensor], bool] = essential(
     "torch._C:_functorch.is_legacy_batchedtensor"
 )
+unwrapped: Callable[[torch.Tensor], torch.Tensor] = essential("torch._C:_functorch.get_unwrapped")
 transform_depth: Callable[[], int] = essential("torch._C:_functorch.get_dynamic_layer_stack_depth")
 innermost_transform: Callable[[], Any] = essential("torch._C:_functorch.peek_interpreter_stack")
 _OF_TRANSFORMS = "transforms of torch.func in a program"

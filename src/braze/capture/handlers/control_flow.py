@@ -31,6 +31,7 @@ from braze.capture.tensors.regions import (
     result_type,
     trace_function,
 )
+from braze.compat.torch.functorch import is_batched_within
 from braze.compat.torch.higher_order.operators import COND, WHILE_LOOP
 from braze.ir.graphs.region import RegionKind
 from braze.tracing.fake_tensor import TracedTensor
@@ -49,10 +50,12 @@ def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
         return interpreter.call(branches[not truth(interpreter, predicate)], *operands)
     if predicate.numel() != 1:
         raise _refused("its predicate is not one number")
-    if interpreter.transforms:
+    if interpreter.transforms and not is_batched_within(predicate):
         raise BreakRequested("condition", "it is transformed by torch.func")
     predicate = _as_truth(interpreter, predicate)
     traces = [trace_function(interpreter, branch, operands, _refused) for branch in branches]
+    if interpreter.transforms:
+        return _selected(interpreter, predicate, *[trace.made for trace in traces])
     for trace in traces:
         _check_memory(trace)
     first, second = traces
@@ -122,6 +125,15 @@ def _check_turn(made: Any, carried: Sequence[Any]) -> None:
             after.device,
         ):
             raise _raised("while_loop: body_fn gives a tensor of another shape, dtype or device")
+
+
+def _selected(interpreter: Interpreter, predicate: Any, first: Any, second: Any) -> Any:
+    """The results of two branches, each row of a batch from the one that it takes, as PyTorch's own
+    rule for `vmap` has it."""
+    _check_alike(first, second)
+    pairs = zip(_leaves(first), _leaves(second))
+    made = [leaf_call(interpreter, torch.where, (predicate, *pair), {}) for pair in pairs]
+    return _rebuilt(first, iter(made))
 
 
 def _as_truth(interpreter: Interpreter, predicate: Any) -> Any:

@@ -105,6 +105,15 @@ def leave_transforms(before: TransformLevels) -> None:
         private.disable_saved_hooks(before.no_hooks)
 
 
+def is_batched_within(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds a batch that some `vmap` around does not show."""
+    while private.is_functorch_wrapped(tensor):
+        if private.is_batched(tensor):
+            return True
+        tensor = private.unwrapped(tensor)
+    return False
+
+
 def with_transformed(function: types.FunctionType, place: int, inner: Any) -> Any:
     """The same transform of another function."""
     cells = list(function.__closure__ or ())
