@@ -366,7 +366,7 @@ def status() -> Status:
     and why, graphs, entries, graph breaks, recompiles and why the last one was. Counts begin when
     it is made, and again at `braze.reset()`.
     """
-    return Status(targets.status(), targets.packed_bytes())
+    return Status(targets.status(), targets.packed_bytes(), targets.frozen_bytes())
 
 
 def compile_times(repr: str = "str", aggregate: bool = False) -> str:

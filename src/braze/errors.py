@@ -7,6 +7,7 @@ they come out as they do in eager.
         UserError             the call of Braze itself is wrong
             InvalidOption     unknown or ill-typed option or mode
             InvalidBackend    unknown backend
+            CannotFreeze      a call that cannot take weights for constants (`freeze`)
             ConstraintViolated  a program that needs the size of a dimension marked as dynamic
         Unsupported           the program does something that cannot be compiled
             GraphBreakError   a graph break, where `fullgraph=True` forbids it
@@ -94,6 +95,16 @@ class InvalidOption(UserError, ValueError, AttributeError):
 
 class InvalidBackend(UserError):
     """A backend that is neither callable nor registered."""
+
+
+@final
+class CannotFreeze(UserError):
+    """A call for which `options={"freeze": True}` cannot take weights for constants: it records
+    gradients, or writes to a buffer that another graph has as a constant."""
+
+    def __init__(self, reason: str, *, origin: object = None, hint: str = "") -> None:
+        self.origin = origin
+        super().__init__(_paragraphs(origin, f'options={{"freeze": True}}: {reason}', hint))
 
 
 class Unsupported(BrazeError):

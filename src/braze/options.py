@@ -24,6 +24,8 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 NUMERICS = ("eager", "default", "fast")
 # What programs stay correct without; `braze.rewrite` has them.
 GRAPH_PASSES = (
+    "fold_constants",
+    "fold_batch_norms",
     "convert_conditions",
     "fuse_attention",
     "recompute_attention",
@@ -222,6 +224,12 @@ class Options:
         "MiB, at most, of weights that the process keeps as the CPU's convolutions and products "
         "take them, for calls that record no gradients; 0: none, and nothing is folded into them",
         least=0,
+    )
+    freeze: bool = _setting(
+        False,
+        "parameters and buffers of modules are constants, for inference: folded, packed and not "
+        "looked at again, so that later changes of them are not seen until `braze.reset()`; a call "
+        "that records gradients raises",
     )
     skip_passes: tuple[str, ...] = _setting(
         (),

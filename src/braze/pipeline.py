@@ -52,6 +52,7 @@ from braze.errors import (
 )
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
+from braze.interop.captured_code import code_of, log_code
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
 from braze.interop.fx_graph import NotExpressible, to_fx
 from braze.interop.fx_text import print_module, print_sizes
@@ -100,7 +101,15 @@ from braze.report.break_notes import graph_break, note_of
 from braze.report.extern_hints import extern_hint
 from braze.report.guard_text import format_failures
 from braze.report.warned import Warned
-from braze.rewrite import choose_kernels, reroll_blocks, rerolls, rewrite, rewrite_joint
+from braze.rewrite import (
+    Freezer,
+    choose_kernels,
+    hoist_constants,
+    reroll_blocks,
+    rerolls,
+    rewrite,
+    rewrite_joint,
+)
 from braze.runtime.autograd.compiled_autograd_function import Groups, Stages, TrainingGraph
 from braze.runtime.autograd.output_views import with_views_of_eager
 from braze.runtime.autograd.saved_tensor_hooks import with_hooks_checked
@@ -109,9 +118,11 @@ from braze.runtime.dispatch.random_inputs import with_draws
 from braze.runtime.dispatch.runtime_checks import with_checks
 from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, leaves_memory
 from braze.runtime.guards.compile import compile_entry_check
+from braze.runtime.guards.evaluate import reader_of
 from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
-from braze.schedule import schedule, schedule_blocks
+from braze.runtime.launch.frozen_weights import FROZEN
+from braze.schedule import bind_inputs, schedule, schedule_blocks
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.trace import BreakNote, CompileRecorder, Journal, enabled
 from braze.tracing import Tracer
@@ -180,13 +191,18 @@ def _plan(
     with recorder.stage("rewrite"):
         graphs = [rewrite(graph, options, recorder.note_pass, role == PLAIN)]
         del graph
+        graphs[0], frozen = hoist_constants(graphs[0]) if options.freeze else (graphs[0], ())
+        if frozen:
+            recorder.count("frozen constants", len(frozen))
+            recorder.count("frozen bytes", sum(tensor.nbytes for tensor in frozen))
         files.graph("02_rewritten.py", "behind the graph passes", graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
     target, main = kind.target(device), device if has_others else None
     if target.packed_products and options.packed_weights and role == PLAIN:
         packs = not needs_gradients(graphs[0])
-        target = dataclasses.replace(target, packs_weights=packs)
+        least = 1 if options.freeze else target.least_rows
+        target = dataclasses.replace(target, packs_weights=packs, least_rows=least)
     prepare = functools.partial(_lowered, options, recorder, files, kind, main)
     choose, note = kind.choose(options, target), recorder.note_pass
     plan = None
@@ -203,6 +219,8 @@ def _plan(
         made = [prepare(graphs, seen)]
         with recorder.stage("schedule"):  # in which a large program goes: nobody may hold it
             plan = schedule(made.pop(), options, target, choose, note)
+    plan = bind_inputs(plan, frozen)
+    FROZEN.add_copies(plan.constants, frozen)
     calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
     if packing := [call for call in calls if call.op is pack_weights]:
         recorder.count("packed weights", len(packing[0].outputs))
@@ -349,6 +367,7 @@ class FrameCompiler:
         self.takes_numbers = backend.takes_numbers  # until its compiler asks for their values
         self.loops: set[tuple[types.CodeType, int]] = set()  # that are not unrolled
         self.refusing: set[tuple[types.CodeType, int]] = set()  # checkpoints, left to eager
+        self.freezer = Freezer() if options.freeze else None
 
     def __call__(self, request: CompileRequest) -> CompileAnswer:
         code = request.code
@@ -401,7 +420,7 @@ class FrameCompiler:
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, captured, recorder)
         if self.backend.level is not Level.TORCH:
-            _log_code(captured, recorder)
+            log_code(captured, recorder)
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
         self._note_captured(captured, recorder)
         draws_on, given = drawing_devices(captured.graph), [captured]
@@ -435,6 +454,8 @@ class FrameCompiler:
         if isinstance(captured, CapturedFrame):
             captured = self._left_once(captured, request, recorder) or captured
         foreign = self.backend.level is Level.TORCH
+        if self.freezer is not None and isinstance(captured, CapturedFrame):
+            captured = self.freezer.frozen(captured, reader_of(request.values), recorder)
         if isinstance(captured, Refused) or foreign or not needs_gradients(captured.graph):
             return captured, None
         try:
@@ -690,7 +711,7 @@ class FrameCompiler:
     def _note_break(self, stop: Break, captured: CapturedFrame, recorder: CompileRecorder) -> None:
         note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
         if self.options.fullgraph or stop.reason.is_forbidden:
-            raise self._forbidden(note, _code_of(captured))
+            raise self._forbidden(note, code_of(captured))
         recorder.note_break(note)
 
     def _forbidden(self, note: BreakNote, graph: str = "") -> GraphBreakError:
@@ -769,29 +790,5 @@ def capture_whole(
     if isinstance(captured.exit, Break):
         stop = captured.exit
         note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
-        raise graph_break(note, _code_of(captured), verbose=options.verbose)
+        raise graph_break(note, code_of(captured), verbose=options.verbose)
     return captured
-
-
-def _log_code(captured: CapturedFrame, recorder: CompileRecorder) -> None:
-    """Log the torch-level graph, where it is asked for."""
-    if captured.graph.nodes and (enabled("graph_code") or enabled("graph_sizes")):
-        try:
-            module = to_fx(captured)
-        except NotExpressible as problem:
-            said = f"no Python code says this graph: {problem}\n{print_graph(captured.graph)}"
-            recorder.emit("graph_code", said)
-            return
-        recorder.emit("graph_code", lambda: print_module(module))
-        recorder.emit("graph_sizes", lambda: print_sizes(module))
-
-
-def _code_of(captured: CapturedFrame) -> str:
-    """What was captured, as Python code, or as the graph's own text where no code says it; ""
-    where no operator was."""
-    if not captured.graph.nodes:
-        return ""
-    try:
-        return print_module(to_fx(captured))
-    except NotExpressible:
-        return print_graph(captured.graph)

@@ -47,6 +47,7 @@ from braze.runtime.dispatch.recent_dispatchers import RECENT
 from braze.runtime.dispatch.stance import DEFAULT, Stance
 from braze.runtime.dispatch.status import status_of
 from braze.runtime.guards.evaluate import explain_failure
+from braze.runtime.launch.frozen_weights import FROZEN
 from braze.runtime.launch.packed_weights import PACKED
 from braze.trace import JOURNAL, CallableStatus, Journal
 
@@ -381,6 +382,11 @@ def set_stance(stance: Stance) -> Stance:
 def packed_bytes() -> int:
     """Bytes of weights that are kept in the layout of the CPU's convolutions."""
     return PACKED.bytes()
+
+
+def frozen_bytes() -> int:
+    """Bytes that are held for frozen graphs: copies of weights, and packed ones."""
+    return FROZEN.bytes()
 
 
 def status() -> tuple[CallableStatus, ...]:

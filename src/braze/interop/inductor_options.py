@@ -21,6 +21,7 @@ _WHERE_SET: Mapping[str, dict[str, Any]] = {
     "max_autotune_gemm": _AUTOTUNED,
     "max_autotune_pointwise": _AUTOTUNED,
     "triton.cudagraphs": _RECORDED,
+    "freezing": {"freeze": True},
     "emulate_precision_casts": {"numerics": "eager"},
 }
 # An option that is not set (what it is for is on as Inductor begins, and here).
@@ -43,7 +44,7 @@ _WITHOUT_COUNTERPART = frozenset(
         *("aggressive_fusion", "b2b_gemm_pass", "benchmark_fusion", "benchmark_kernel"),
         *("combo_kernels", "comment_origin", "conv_1x1_as_mm", "coordinate_descent_tuning"),
         *("cpp.enable_kernel_profile", "cpp.simdlen", "cpp.threads", "cpp_wrapper", "debug"),
-        *("force_fuse_int_mm_with_mul", "freezing", "fx_graph_cache", "group_fusion"),
+        *("force_fuse_int_mm_with_mul", "fx_graph_cache", "group_fusion"),
         *("loop_ordering_after_fusion", "max_autotune_gemm_backends", "memory_planning"),
         *("realize_opcount_threshold", "realize_reads_threshold", "trace.enabled"),
         *("trace.graph_diagram", "triton.multi_kernel", "triton.persistent_reductions"),

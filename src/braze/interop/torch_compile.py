@@ -8,7 +8,8 @@ have been checked by then; ours are few, because the graph's code reads nothing 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +36,12 @@ def braze_backend(
     assert graph.code
     dynamic = True if any(map(_is_open, example_inputs)) else None
     graph, numbers = _with_numbers(graph)
-    compiled = compile_callable(graph.forward, mode=mode, options=options, dynamic=dynamic)
+    if options and (options.get("freeze") or options.get("freezing")):
+        weights = frozenset(_weights_of(graph))
+        frozen = _FrozenGraph(graph, weights, {"mode": mode, "options": options}, dynamic)
+        compiled: Callable[..., Any] = frozen.__call__
+    else:
+        compiled = compile_callable(graph.forward, mode=mode, options=options, dynamic=dynamic)
 
     # Neither the compiled method nor an object: PyTorch replaces a backend's result by the module's
     # own `forward` where `__self__` is a lazy graph module (tests/unit/interop/test_torch_compile
@@ -47,6 +53,53 @@ def braze_backend(
         return compiled(*[x.item() if i in numbers else x for i, x in enumerate(inputs)])
 
     return call_with_numbers if numbers else call_graph
+
+
+class _FrozenGraph:
+    """A graph whose weights, which PyTorch's capture has as inputs, are buffers of a module: one
+    for each set of weights that it is called with. Later changes in place are not seen."""
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        weights: frozenset[int],
+        order: Mapping[str, Any],
+        dynamic: bool | None,
+    ) -> None:
+        self._graph, self._weights, self._order = graph, weights, {**order, "dynamic": dynamic}
+        self._made: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
+
+    def __call__(self, *inputs: Any) -> Any:
+        weights = tuple([x for number, x in enumerate(inputs) if number in self._weights])
+        rest = [x for number, x in enumerate(inputs) if number not in self._weights]
+        for kept, compiled in self._made:
+            if all(map(operator.is_, kept, weights)):
+                return compiled(*rest)
+        compiled = compile_callable(self._bound(weights).forward, **self._order)
+        self._made.append((weights, compiled))
+        return compiled(*rest)
+
+    def _bound(self, weights: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
+        made = copy.deepcopy(self._graph.graph)
+        module = torch.fx.GraphModule(self._graph, made)
+        inputs = list(made.find_nodes(op="placeholder"))
+        for number, tensor in zip(sorted(self._weights), weights, strict=True):
+            name = f"frozen_{number}"
+            module.register_buffer(name, tensor)
+            with made.inserting_before(inputs[number]):
+                read = made.get_attr(name)
+            inputs[number].replace_all_uses_with(read)
+            made.erase_node(inputs[number])
+        module.recompile()
+        return module
+
+
+def _weights_of(graph: torch.fx.GraphModule) -> Iterator[int]:
+    """The numbers of inputs that are parameters and buffers of the program's modules."""
+    for number, node in enumerate(graph.graph.find_nodes(op="placeholder")):
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        if "NN_MODULE" in getattr(getattr(source, "guard_source", None), "name", ""):
+            yield number
 
 
 def _with_numbers(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, frozenset[int]]:

@@ -17,10 +17,12 @@ class Status:
 
     rows: oldest first; iterating, `len`, and `status[number]` or `status["name"]` go by them.
     packed_bytes: of weights that are kept in the layout of the CPU's convolutions.
+    frozen_bytes: that are held for graphs compiled with `freeze`.
     """
 
     rows: tuple[CallableStatus, ...]
     packed_bytes: int = 0
+    frozen_bytes: int = 0
 
     def __iter__(self) -> Iterator[CallableStatus]:
         return iter(self.rows)

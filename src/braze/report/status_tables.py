@@ -53,6 +53,8 @@ def _sections(status: Status) -> Iterable[RenderableType]:
             yield from lines
     if status.packed_bytes:
         yield Text(f"Packed weights: {status.packed_bytes / (1 << 20):.1f} MiB")
+    if status.frozen_bytes:
+        yield Text(f"Frozen weights: {status.frozen_bytes / (1 << 20):.1f} MiB")
 
 
 def _lines(row: CallableStatus) -> Iterable[Text]:

@@ -58,6 +58,11 @@ def _sections(explanation: Explanation) -> Iterable[RenderableType]:
         yield Text(f"Fallback: {fallback}", style="yellow")
     for why in explanation.left_to_eager:
         yield _left_text(why)
+    if frozen := explanation.counters["frozen parameters"]:
+        held = explanation.counters["frozen bytes"] / (1 << 20)
+        constants = _plural(explanation.counters["frozen constants"], "constant")
+        what = f"{frozen} parameters and buffers"
+        yield Text(f"Frozen: {what} as {constants} of {held:.1f} MiB")
     for padding in explanation.paddings:
         yield Text(f"Recordings: {padding}")
     if explanation.graph_count:

@@ -12,6 +12,8 @@ from braze.ir.passes import NotePass, Pass, PassManager
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.convert_conditions import convert_conditions
+from braze.rewrite.fold_batch_norms import fold_batch_norms
+from braze.rewrite.fold_constants import fold_constants
 from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.fuse_convolutions import fuse_convolutions
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
@@ -38,12 +40,15 @@ def graph_pass(rewriter: Callable[[Graph], Graph], *, keeps_rounding: bool = Tru
     )
 
 
-# Small branches first, whose operators others may be one with. Attention next, whose products are
+# What is frozen is evaluated first, and once more in the layouts that passes choose. Small branches
+# next, whose operators others may be one with. Attention next, whose products are
 # none then, and its plans behind what may call it. Convolutions in inference have one layout with
 # what is fused to them; others choose theirs behind that. Operators of our own next, most of which
 # are copies then; copies next, so that what they hid from each other can merge, paddings of one
 # matrix for several products too; dead nodes last.
 PASSES: tuple[GraphPass, ...] = (
+    graph_pass(fold_constants),
+    graph_pass(fold_batch_norms, keeps_rounding=False),
     graph_pass(convert_conditions),
     graph_pass(fuse_attention, keeps_rounding=False),
     graph_pass(separate_attention_plans),
@@ -58,6 +63,7 @@ PASSES: tuple[GraphPass, ...] = (
     graph_pass(remove_redundant_copies),
     graph_pass(align_products, keeps_rounding=False),
     graph_pass(merge_common_subexpressions),
+    graph_pass(fold_constants),
     graph_pass(remove_dead_nodes),
 )
 
@@ -70,6 +76,9 @@ def rewrite(
     chosen = [each for each in PASSES if is_run(each.name, options)]
     if not (inference and options.packed_weights):
         chosen = [each for each in chosen if each.name != fuse_convolutions.__name__]
+    if not options.freeze:
+        folding = (fold_constants.__name__, fold_batch_norms.__name__)
+        chosen = [each for each in chosen if each.name not in folding]
     check = (lambda made, options: verify_graph(made)) if options.verify else None
     manager: PassManager[Graph, Options] = PassManager("rewrite", check, note)
     return manager.run(chosen, graph, options)

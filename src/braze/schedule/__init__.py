@@ -1,5 +1,6 @@
 """Scheduling: which definitions share a kernel, in which loops, and where values are stored."""
 
+from braze.schedule.bind_inputs import bind_inputs
 from braze.schedule.matmul.matmul_fusion import ChooseProduct
 from braze.schedule.passes import FUSION, Arrangement, lay_out, schedule, schedule_blocks
 from braze.schedule.reductions.cooperative_reduction import cuda_target
@@ -12,6 +13,7 @@ __all__ = [
     "Arrangement",
     "ChooseProduct",
     "Target",
+    "bind_inputs",
     "cuda_target",
     "lay_out",
     "schedule",

@@ -267,7 +267,14 @@ def _fuse_products(final: Rewritten, state: Arrangement) -> Rewritten:
     least = state.target.packed_products
     weights = find_weights(state.program, final) if state.target.packs_weights else frozenset()
     fused = fuse_products(
-        state.program, final.steps, final.settled, state.names, state.choose, least, weights
+        state.program,
+        final.steps,
+        final.settled,
+        state.names,
+        state.choose,
+        least,
+        weights,
+        state.target.least_rows,
     )
     settled = final.settled - (len(final.steps) - len(fused))
     return replace(final, steps=tuple(fused), settled=settled)

@@ -53,6 +53,8 @@ class Target:
     packed_products: products of float32 of at least so many multiplications may be kernels by
         themselves, which pack what they multiply; 0: they are kernels of the GPU's kind.
     packs_weights: weights that products of such kernels multiply are packed once, and kept.
+    least_rows: that such a product must have: with fewer, a kernel that has to pack a weight after
+        all would take longer than the library. 1 where weights are frozen.
     repeats_blocks: equal blocks of a graph are scheduled once.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     device: of a GPU, what it can do.
@@ -93,6 +95,7 @@ class Target:
     repeats_blocks: bool
     records: bool
     device: DeviceModel = H200
+    least_rows: int = 4
 
 
 # Scratch: half of a small second-level cache with its neighbours.

@@ -9,6 +9,8 @@ from braze.ir.graphs.print_graph import parse_graph
 from braze.ir.graphs.run_graph import run_graph
 from braze.options import Options
 from braze.rewrite import rewrite
+from braze.rewrite.fold_batch_norms import fold_batch_norms
+from braze.rewrite.fold_constants import fold_constants
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
@@ -114,3 +116,37 @@ def test_unchanged_graphs_are_the_same_object() -> None:
     graph = _graph("input %0: f32[3][1]cpu", "%1: f32[3][1]cpu = aten.exp.default(%0)", "output %1")
     assert remove_dead_nodes(graph) is graph
     assert rewrite(graph, Options()) is graph
+
+
+def test_evaluates_what_frozen_constants_decide() -> None:
+    graph = _graph(
+        "input %0: f32[2][1]cpu",
+        "constant %1: f32[2][1]cpu = [1.0, 2.0]",
+        "%2: f32[2][1]cpu = aten.mul.Tensor(%1, 3)",
+        "%3: f32[2][1]cpu = aten.add.Tensor(%0, %2)",
+        "%4: f32[2][1]cpu = aten.neg.default(%2)",
+        "output %3",
+        "output %4",
+    )
+    folded = fold_constants(graph)
+    assert _ops(folded) == ["add.Tensor", "neg.default"], "a result is the caller's own"
+    assert [constant.tensor.tolist() for constant in folded.constants] == [[3.0, 6.0]]
+    assert _ops(rewrite(graph, Options())) == ["mul.Tensor", "add.Tensor", "neg.default"]
+    for made, expected in zip(run_graph(folded, [torch.ones(2)]), ([4.0, 7.0], [-3.0, -6.0])):
+        assert made.tolist() == expected
+
+
+def test_folds_batch_norms_into_constants() -> None:
+    graph = _graph(
+        "input %0: f32[2, 2][2, 1]cpu",
+        "constant %1: f32[2, 2][2, 1]cpu = [[1.0, 0.0], [0.0, 2.0]]",
+        "constant %2: f32[2][1]cpu = [1.0, 3.0]",
+        "%3: f32[2, 2][2, 1]cpu = aten.mm.default(%0, %1)",
+        "(%4: f32[2, 2][2, 1]cpu, %5: f32[0][1]cpu, %6: f32[0][1]cpu) = "
+        "aten._native_batch_norm_legit_no_training.default(%3, %2, %2, %2, %2, 0.1, 1.0)",
+        "output %4",
+    )
+    folded = fold_batch_norms(graph)
+    assert _ops(folded) == ["addmm.default"]
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    torch.testing.assert_close(run_graph(folded, [x]), run_graph(graph, [x]))

@@ -1,5 +1,5 @@
 // A product alone, of any sizes: what is timed where products are chosen. rows: a multiple of 56, or
-// 32, 16, 8, 4. packed: the second matrix is as bz_pack_whole leaves it.
+// 32, 16, 8, 4, 2, 1. packed: the second matrix is as bz_pack_whole leaves it.
 template <int LAST, bool TURNED>
 static void bz_probe_tiles(const i64* sizes, const float* a, const float* b, float* c, int threads) {
     const i64 m = sizes[0], n = sizes[1], k = sizes[2];
@@ -31,6 +31,8 @@ extern "C" __attribute__((visibility("default"))) void bz_probe(
     const i64* sizes, const float* a, const float* b, float* c, int threads) {
     void (*run)(const i64*, const float*, const float*, float*, int) = bz_probe_tiles<0, false>;
     switch (sizes[0]) {
+        case 1: run = bz_probe_tiles<1, false>; break;
+        case 2: run = bz_probe_tiles<2, false>; break;
         case 4: run = bz_probe_tiles<4, false>; break;
         case 8: run = bz_probe_tiles<8, false>; break;
         case 16: run = bz_probe_tiles<16, false>; break;

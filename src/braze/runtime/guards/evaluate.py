@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard
 from braze.ir.captured.guard_tree import PROCESS, GuardNode, GuardTree
+from braze.ir.captured.source import Source, operands_of
 from braze.runtime.guards.codegen import READ_FAILURES, access
 from braze.runtime.guards.kinds import GUARD_KINDS
 
@@ -62,6 +63,18 @@ def all_failures(tree: GuardTree, frame: FrameValues) -> list[GuardFailure]:
     """Every guard that does not hold; of what is reached through a place that failed, nothing is
     asked: it may not be there."""
     return list(_failures(tree, frame, [None] * len(tree.nodes)))
+
+
+def reader_of(frame: FrameValues) -> Callable[[Source], Any]:
+    """What reads the object at a source; each is read once."""
+    found: dict[Source, Any] = {}
+
+    def read(source: Source) -> Any:
+        if source not in found:
+            found[source] = access(source, frame, [read(each) for each in operands_of(source)])
+        return found[source]
+
+    return read
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ from braze.runtime.launch.split_program import COMMITS, PENDING, in_parts, names
 from braze.shapes.binding import Binding, SizeCheck, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
 
-Stateful: TypeAlias = Mapping[torch._ops.OpOverload, Callable[[], Callable[..., Any]]]
+Stateful: TypeAlias = Mapping[torch._ops.OpOverload, Callable[[ExternCall], Callable[..., Any]]]
 
 
 def write_program(
@@ -364,7 +364,7 @@ class _Program:
             self.pending = ""
         if is_irrevocable(op):
             self._commit()
-        self.names[f"op{number}"] = self._callable(op)
+        self.names[f"op{number}"] = self._callable(op, call)
         written, clones = _written_names(call.op), _Clones(self)
         arguments: list[str] = []
         for name, value in (*zip(_argument_names(call.op), call.args), *call.kwargs):
@@ -380,9 +380,9 @@ class _Program:
         else:
             self._take_results(call, text, clones.names)
 
-    def _callable(self, op: torch._ops.OpOverload) -> Callable[..., Any]:
+    def _callable(self, op: torch._ops.OpOverload, call: ExternCall) -> Callable[..., Any]:
         make = self.stateful.get(op)
-        return make() if make is not None else FAST_CALLS.get(op) or direct_call(op)
+        return make(call) if make is not None else FAST_CALLS.get(op) or direct_call(op)
 
     def _pend(self, call: ExternCall) -> None:
         """Name what the program wrote before the operator that follows, in case that it raises."""

@@ -155,8 +155,7 @@ class PackedMatrices:
     ) -> list[torch.Tensor]:
         """What is kept from here on: of each weight that is the same as in the call before."""
         if not self._matrices:
-            rows = [places[n : n + _NUMBERS] for n in range(0, len(places), _NUMBERS)]
-            self._matrices = [_Matrix(row[0], tuple(row[1:])) for row in rows]
+            self._matrices = [_Matrix(row[0], row[1:]) for row in places_of(places)]
         self._kept = None
         if not WATCH.is_ready(self._options):
             return [self._empty for _ in self._matrices]
@@ -205,20 +204,37 @@ class PackedMatrices:
 
     def _packed(self, place: tuple[int, ...], address: int) -> torch.Tensor | None:
         """The panels of a matrix in the weight at an address; None where there is no room."""
-        offset, rows, columns, down, across = place
-        size = rows * -(-columns // PANEL) * PANEL
-        if not PACKED.admits(self, self.held_bytes() + 4 * size, self._limit):
+        if not PACKED.admits(self, self.held_bytes() + 4 * _size(place), self._limit):
             return None
-        toolchain = find_for_kernels(self._options)
-        if isinstance(toolchain, NoCompiler):
-            return None
-        try:
-            library = library_of((self._unit,), toolchain, self._options)
-        except BrazeError as error:  # the kernels pack at each call
-            _HINTS.info("weights of products are packed at each call: %s", error, extra=_OF_NOTHING)
-            return None
-        made = torch.empty(size, dtype=torch.float32, device="cpu")
-        numbers = (ctypes.c_int64 * 4)(rows, columns, down, across)
-        start = ctypes.c_void_p(address + 4 * offset)
-        library.bz_pack_whole(numbers, start, ctypes.c_void_p(made.data_ptr()))
-        return made
+        return packed_panels(place, address, self._options, self._unit)
+
+
+def packed_panels(
+    place: tuple[int, ...], address: int, options: Options, unit: SourceUnit
+) -> torch.Tensor | None:
+    """The panels of a matrix in the weight at an address; None where they cannot be made, so that
+    the kernels pack at each call. place: as in `pack_weights`, but for the weight's number."""
+    offset, rows, columns, down, across = place
+    toolchain = find_for_kernels(options)
+    if isinstance(toolchain, NoCompiler):
+        return None
+    try:
+        library = library_of((unit,), toolchain, options)
+    except BrazeError as error:
+        _HINTS.info("weights of products are packed at each call: %s", error, extra=_OF_NOTHING)
+        return None
+    made = torch.empty(_size(place), dtype=torch.float32, device="cpu")
+    numbers = (ctypes.c_int64 * 4)(rows, columns, down, across)
+    start = ctypes.c_void_p(address + 4 * offset)
+    library.bz_pack_whole(numbers, start, ctypes.c_void_p(made.data_ptr()))
+    return made
+
+
+def places_of(places: Sequence[int]) -> list[tuple[int, ...]]:
+    """The numbers of each matrix: of its weight, and its place there."""
+    return [tuple(places[n : n + _NUMBERS]) for n in range(0, len(places), _NUMBERS)]
+
+
+def _size(place: tuple[int, ...]) -> int:
+    _, rows, columns, *_ = place
+    return rows * -(-columns // PANEL) * PANEL

@@ -133,16 +133,7 @@ class PackedConvolution:
             weight, bias = folded(weight, bias, norm, eps)
         else:
             weight, bias = kept.weight, kept.bias
-        if added is None:
-            made = _CONVOLUTION(image, weight, bias, *window, "none", [], "")
-        else:
-            made = _SUM(image, added, weight, bias, *window, "add", 1.0, None, [], "")
-        # In place behind it: the library's own clamps make zeros of what is no number.
-        if activation == "relu":
-            made.relu_()
-        elif activation == "hardtanh":
-            hardtanh_(made, *bounds)
-        return made
+        return run_convolution(image, weight, bias, added, window, activation, bounds)
 
     def held_bytes(self) -> int:
         """Bytes that are kept."""
@@ -202,6 +193,29 @@ class PackedConvolution:
             self._seen = seen = WATCH.states(tensors), watched
             self._wait = max(self._wait, 1)
         return seen if all(map(WATCH.is_sole_owner, tensors)) else ((), ())
+
+
+def run_convolution(
+    image: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    added: torch.Tensor | None,
+    window: tuple[Any, ...],
+    activation: str,
+    bounds: Sequence[float],
+) -> torch.Tensor:
+    """A convolution and what follows it, by the library's kernel. window: padding, stride, dilation
+    and groups."""
+    if added is None:
+        made = _CONVOLUTION(image, weight, bias, *window, "none", [], "")
+    else:
+        made = _SUM(image, added, weight, bias, *window, "add", 1.0, None, [], "")
+    # In place behind it: the library's own clamps make zeros of what is no number.
+    if activation == "relu":
+        made.relu_()
+    elif activation == "hardtanh":
+        hardtanh_(made, *bounds)
+    return made
 
 
 def folded(

@@ -35,7 +35,7 @@ from braze.shapes.expr import constant_value
 _CLEARLY = 0.9  # of ATen's time: measurements of one machine differ by a few hundredths
 _ROWS, _COLUMNS, _DEPTH = 448, 1024, 1024  # at most, of what is timed
 _TILE = 56  # rows that are timed are whole tiles,
-_FEW, _FEWEST = 32, 4  # or a part of one, of a matrix that is packed
+_FEW, _FEWEST = 32, 1  # or a part of one, of a matrix that is packed
 _LEAST_RUNS, _MOST_RUNS = 4, 12
 _SECONDS = 0.06  # of runs of a class, above the least number
 _VERSION = 2

@@ -13,7 +13,7 @@ import torch
 from braze.compat.torch.grad_mode import is_autocast_on, set_grad_enabled, without_autocast
 from braze.compat.torch.registered_ops import convolution, pack_weights
 from braze.ir.kernels.kernel import KernelSources, SourceUnit
-from braze.ir.kernels.loops import BufferView
+from braze.ir.kernels.loops import BufferView, ExternCall
 from braze.ir.kernels.schedule import ALIGNMENT, Schedule
 from braze.locks import call_in_children
 from braze.options import Options
@@ -21,10 +21,9 @@ from braze.runtime.launch.arena_view import ArenaView
 from braze.runtime.launch.build_cache import kernels_of
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
+from braze.runtime.launch.frozen_weights import convolution_of, matrices_of
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
-from braze.runtime.launch.packed_matrices import PackedMatrices
-from braze.runtime.launch.packed_weights import PackedConvolution
 from braze.runtime.launch.profiled_program import ProfiledProgram, kernel_names
 from braze.runtime.launch.program_text import LaunchProgram
 
@@ -47,11 +46,12 @@ def link(
     A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
     tensors, or views as the schedule's outputs say. It may be made from several threads.
     """
-    stateful: dict[torch._ops.OpOverload, Callable[[], Callable[..., Any]]] = {
-        convolution: lambda: PackedConvolution(options)
+    constants = dict(schedule.constants)
+    stateful: dict[torch._ops.OpOverload, Callable[[ExternCall], Callable[..., Any]]] = {
+        convolution: lambda call: convolution_of(call, constants, options)
     }
     if packing is not None:
-        stateful[pack_weights] = lambda: PackedMatrices(options, packing)
+        stateful[pack_weights] = lambda call: matrices_of(call, constants, options, packing)
     program = write_program(schedule, sources, takes_inputs, stateful=stateful)
     names: dict[str, Any] = dict(program.names)
     if sources.segments:

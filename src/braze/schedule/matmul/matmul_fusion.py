@@ -49,13 +49,15 @@ def fuse_products(
     choose: ChooseProduct,
     packed: int = 0,
     weights: frozenset[Buffer] = frozenset(),
+    least_rows: int = 4,
 ) -> list[Step]:
     """The steps, with products as they are chosen; as many fewer as were joined to others. Nothing
     from the step `settled` on is touched. packed: as `Target.packed_products`; weights: what is
-    most likely the same at the next call."""
+    most likely the same at the next call; least_rows: as `Target.least_rows`."""
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
     makers = _makers(steps[:settled])
-    work = _Work(list(steps), settled, names, kept, _readers(steps), makers, packed, weights)
+    readers = _readers(steps)
+    work = _Work(list(steps), settled, names, kept, readers, makers, packed, weights, least_rows)
     for number in range(settled):
         site = work.site(number)
         if site is None:
@@ -113,6 +115,7 @@ class _Work:
     makers: Mapping[Buffer, int]
     packed: int
     weights: frozenset[Buffer]
+    least_rows: int
 
     def take(self, way: _Way) -> None:
         """Put a way in the place of what was there."""
@@ -131,7 +134,8 @@ class _Work:
         if self.packed:
             if not isinstance(operands, Operands):
                 return None
-            if not is_worth_packing(operands, self.packed, self._stays(operands)):
+            stays = self._stays(operands)
+            if not is_worth_packing(operands, self.packed, stays, self.least_rows):
                 return None
         elif operands is None:
             operands = convolution_operands(step.call)

@@ -26,21 +26,18 @@ ROWS = 56  # of a tile: whole blocks of registers, of 14 rows
 COLUMNS = (64, 32)  # of a tile; whole panels of any vector width
 _PACKED = 1 << 19  # bytes: half of a second-level cache
 _FEW = 28  # rows: below, packing costs as much as multiplying
-# Of a weight that is packed already. With fewer rows a kernel that has to pack it after all would
-# take longer than the library.
-_FEW_PACKED = 4
 _LESS = 16  # times fewer multiplications
 
 
-def is_worth_packing(operands: Operands, least: int, stays: bool) -> bool:
+def is_worth_packing(operands: Operands, least: int, stays: bool, least_rows: int) -> bool:
     """Whether a product is one that such a kernel may be quicker for. least: multiplications.
-    stays: whether its second matrix is packed once."""
+    stays: whether its second matrix is packed once; least_rows: that it must have then."""
     depth = constant_value(operands.first.shape[-1]) or 0
     work = operands.batch * operands.m * operands.n * depth
     if stays:
         least = max(least // _LESS, 1)
     is_float = operands.first.dtype == torch.float32
-    few = _FEW_PACKED if stays else _FEW
+    few = least_rows if stays else _FEW
     return is_float and work >= least and operands.m >= few and operands.n >= COLUMNS[-1]
 
 
