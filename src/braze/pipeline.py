@@ -192,9 +192,6 @@ def _plan(
         graphs = [rewrite(graph, options, recorder.note_pass, role == PLAIN)]
         del graph
         graphs[0], frozen = hoist_constants(graphs[0]) if options.freeze else (graphs[0], ())
-        if frozen:
-            recorder.count("frozen constants", len(frozen))
-            recorder.count("frozen bytes", sum(tensor.nbytes for tensor in frozen))
         files.graph("02_rewritten.py", "behind the graph passes", graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     graphs[0] = compile_regions(graphs[0], lambda inner: compile_graph(inner, options, recorder))
@@ -220,7 +217,7 @@ def _plan(
         with recorder.stage("schedule"):  # in which a large program goes: nobody may hold it
             plan = schedule(made.pop(), options, target, choose, note)
     plan = bind_inputs(plan, frozen)
-    FROZEN.add_copies(plan.constants, frozen)
+    FROZEN.add_copies(plan.constants, frozen, recorder)
     calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
     if packing := [call for call in calls if call.op is pack_weights]:
         recorder.count("packed weights", len(packing[0].outputs))

@@ -15,6 +15,7 @@ from braze.locks import make_lock
 from braze.options import Options
 from braze.runtime.launch.packed_matrices import PackedMatrices, packed_panels, places_of
 from braze.runtime.launch.packed_weights import PackedConvolution, folded, run_convolution
+from braze.trace import CompileRecorder
 
 _ANY_BATCH = 8  # of images, where that is a symbol: the layout of weights hardly depends on it
 
@@ -33,9 +34,16 @@ class FrozenMemory:
             self._held[id(tensor)] = weakref.ref(tensor), size
 
     def add_copies(
-        self, constants: Sequence[tuple[Buffer, torch.Tensor]], given: Sequence[torch.Tensor]
+        self,
+        constants: Sequence[tuple[Buffer, torch.Tensor]],
+        given: Sequence[torch.Tensor],
+        recorder: CompileRecorder,
     ) -> None:
-        """Count a graph's constants, but for those that are the program's own tensors."""
+        """Count a graph's constants, but for those that are the program's own tensors. given: all
+        that the graph has; recorder: is told how many those are."""
+        if given:
+            recorder.count("frozen constants", len(given))
+            recorder.count("frozen bytes", sum(tensor.nbytes for tensor in given))
         own = {id(tensor) for tensor in given}
         for _, tensor in constants if given else ():
             if id(tensor) not in own:
