@@ -10,6 +10,7 @@ from tests.architecture.tree import SourceFile, dotted, layer_of, listed, source
 BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks", "compat"}) | {
     "locks",
     "regions",
+    "labels",
     "compile_time",
     "kept_texts",
 }
@@ -27,6 +28,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "trace": frozenset({"frozen", "errors", "locks", "kept_texts"}),
     "marks": frozenset({"frozen", "errors", "locks"}),
     "regions": frozenset(),
+    "labels": frozenset({"compat"}),
     "compile_time": frozenset(),
     "class_facts": frozenset(),
     "compat": frozenset({"class_facts", "frozen", "errors", "locks"}),

@@ -32,7 +32,7 @@ from braze.ir.graphs.graph_sizes import missing_symbols, symbols_of
 from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph, tangent_stride
 from braze.ir.graphs.region import is_region
 from braze.ir.graphs.run_graph import call_node, flat_tensors
-from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.origin import UNKNOWN, Origin, of_backward
 from braze.ir.types import TensorType
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.facts import Facts
@@ -157,7 +157,7 @@ class _Replay:
     def _remember_origin(self, results: Sequence[Any], origin: Origin) -> None:
         """Let what autograd runs for these results have the origin of the call that made them.
         The hook must not lead back to a fake tensor: nothing would ever break that cycle."""
-        recorder = self.tracer.recorder
+        recorder, origin = self.tracer.recorder, of_backward(origin)
         for result in results:
             if getattr(result, "grad_fn", None) is not None:
                 result.grad_fn.register_prehook(lambda _: setattr(recorder, "origin", origin))

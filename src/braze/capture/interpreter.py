@@ -81,6 +81,7 @@ class Interpreter:
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     cached_results: what the frame puts into caches of functions, by function and key.
     break_regions: whether graph breaks are errors, in each region entered; innermost last.
+    labels: names of the program's `record_function` blocks that are open; innermost last.
     number_functions: those of the program's that such a call runs.
     warned_at: the step of the first warning that was put off.
     draws: what Python's generators of random numbers are asked before it runs, and the fake tensor
@@ -164,6 +165,7 @@ class Interpreter:
         self.missed: BaseException | None = None
         self.deferred_calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.break_regions = [says_breaks_are_errors(), *REGIONS]
+        self.labels: list[str] = []
         self.number_functions = NumberFunctions(self)
         self.assumed, self.cached_results = [], {}
         self.looks_at_results = tracer.checks_unread = request.is_watched is not None
@@ -256,6 +258,9 @@ class Interpreter:
         frame = self.frames[-1]
         instruction = frame.current[1]
         code = frame.code
+        if self.labels:
+            labels = tuple(self.labels)
+            return Origin(code.co_filename, instruction.line, code.co_qualname, call, labels=labels)
         if call:
             return Origin(code.co_filename, instruction.line, code.co_qualname, call)
         found = self._origins.get(id(instruction))

@@ -20,6 +20,7 @@ class Origin:
     call: the torch-level call made there ("torch.nn.functional.linear"), or "".
     op: the operator of the graph that was lowered, where one was ("aten.add.Tensor"), or "".
     inlined: those of statements that were substituted into this one, in the order of computation.
+    labels: names of the `record_function` blocks that were open at the call, outermost first.
     """
 
     file: str
@@ -28,6 +29,7 @@ class Origin:
     call: str = ""
     op: str = ""
     inlined: tuple[Origin, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
@@ -42,6 +44,25 @@ def with_inlined(origin: Origin, others: Iterable[Origin]) -> Origin:
     known = dict.fromkeys(part for other in others for part in origins_in(other))
     parts = tuple([part for part in known if part not in origin.inlined])
     return replace(origin, inlined=(*parts, *origin.inlined)) if parts else origin
+
+
+def of_backward(origin: Origin) -> Origin:
+    """The origin of what the backward of a call computes: eager runs it outside of the call's
+    labels, which a profile shows as labels of their own."""
+    if not origin.labels:
+        return origin
+    return replace(origin, labels=tuple([f"{label} (backward)" for label in origin.labels]))
+
+
+def shared_labels(origins: Iterable[Origin]) -> tuple[str, ...]:
+    """The labels that all of these places are in, outermost first."""
+    found = [*dict.fromkeys(origin.labels for origin in origins)]
+    shared: list[str] = []
+    for names in zip(*found):
+        if len({*names}) > 1:
+            break
+        shared.append(names[0])
+    return tuple(shared)
 
 
 def origins_in(origin: Origin) -> tuple[Origin, ...]:

@@ -108,7 +108,7 @@ class _Roles:
         alone = self.fixed.intersection(node.outputs) or computed_symbol(node) is not None
         key = (
             node.op, _form(written), types, tuple(roles), node.grad_enabled,
-            node if alone else None,
+            node.origin.labels, node if alone else None,
         )  # fmt: skip
         return Operation(keys.setdefault(key, len(keys)), tuple(operands(node)), node.outputs)
 

@@ -50,6 +50,7 @@ def _enter_label(cls: type) -> Any:
         (label,) = args
         if interpreter.guard_context.source_of(label) is None:
             raise BreakRequested("unsupported-function", f"{cls.__qualname__} made in the frame")
+        interpreter.labels.append(label.name)  # not guarded: nothing depends on it but a profile
         enter_late(interpreter, enter, label)
         return label
 
@@ -60,7 +61,8 @@ def _leave_label(cls: type) -> Any:
     enter, leave = vars(cls)["__enter__"], vars(cls)["__exit__"]
 
     def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        leave_late(interpreter, enter, leave, args[0])
+        if leave_late(interpreter, enter, leave, args[0]):
+            interpreter.labels.pop()
 
     return run
 

@@ -12,6 +12,7 @@ from braze.capture.calls.deferred_calls import call_later
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_function import ask_overriding, is_overridden
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
+from braze.capture.objects.attribute_load import load_attribute
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.training.checkpointing import (
     call_checkpointed,
@@ -30,6 +31,7 @@ from braze.compat.torch.dynamo_interop import (
     is_optimizer,
 )
 from braze.compat.torch.nn_modules import MODULE_CALL
+from braze.labels import OPEN_LABELS, Label
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
 
@@ -209,7 +211,32 @@ def storage_offset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 
 @answers(*LABELS)
 def label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return contextlib.nullcontext()
+    """What the block computes bears its name. One that is no plain string (a size is in it) would
+    be another one at each call: it is not shown."""
+    names = [*args[:1], *[value for key, value in kwargs.items() if key == "name"]]
+    if [type(name) for name in names] != [str]:
+        return contextlib.nullcontext()
+    return interpreter.call(Label, *args, **kwargs)
+
+
+@answers(vars(Label)["__enter__"])
+def enter_label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What is recorded from here on bears the label's name."""
+    name = load_attribute(interpreter, args[0], "name")
+    interpreter.labels.append(name)
+    interpreter.deferred_calls.append((OPEN_LABELS.enter, (name,)))
+    return args[0]
+
+
+@answers(vars(Label)["__exit__"])
+def leave_label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Nothing is left of one that was entered here, where nothing else was put off since."""
+    late, labels = interpreter.deferred_calls, interpreter.labels
+    entered = (OPEN_LABELS.enter, (labels.pop(),)) if labels else None
+    if late and late[-1] == entered:
+        late.pop()
+    else:
+        late.append((OPEN_LABELS.leave, ()))
 
 
 _CHECKPOINT_OPTIONS = frozenset(

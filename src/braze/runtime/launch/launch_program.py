@@ -56,7 +56,7 @@ from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
 from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime.launch.dynamic_arena import symbols_of_arena
-from braze.runtime.launch.profiled_program import ASKS_PROFILER
+from braze.runtime.launch.profiled_program import ASKS_PROFILER, LabelComments
 from braze.runtime.launch.program_text import LaunchProgram, NewTensor
 from braze.runtime.launch.result_storage import buffers_of, fresh_results, is_transposed, is_whole
 from braze.runtime.launch.split_program import COMMITS, PENDING, in_parts, names_in
@@ -123,6 +123,7 @@ class _Program:
     made: dict[str, list[NewTensor]] = field(default_factory=dict)
     results: list[str] | None = None
     pending: str = ""
+    labels: LabelComments = field(default_factory=LabelComments)
     # What each step asks for, found once: a place in the table, a constant, an input that stays.
     places: dict[Buffer, int] = field(default_factory=dict)
     constants: frozenset[Buffer] = frozenset()
@@ -173,7 +174,8 @@ class _Program:
         self.names["profiler"] = PROFILER
         parts = (*parts[:-1], parts[-1].replace(":\n", f":\n{ASKS_PROFILER}", 1))
         pure = self._is_pure(results)
-        return LaunchProgram(parts, self.names, tuple(self.kept), self.allocates, self.made, pure)
+        views, labels = tuple(self.kept), self.labels.labels
+        return LaunchProgram(parts, self.names, views, self.allocates, self.made, pure, labels)
 
     def _is_pure(self, results: Sequence[str]) -> bool:
         schedule = self.schedule
@@ -265,8 +267,11 @@ class _Program:
                     self._make_results()
                 self._commit()
             if isinstance(step, ExternStep):
+                self.body += self.labels.before([step], False)
                 self._extern(number, step)
             elif number in segments:
+                run = self.schedule.steps[number : segments[number][1].last + 1]
+                self.body += self.labels.before(run, self.device is None)
                 self._segment(*segments[number])
             if not self.arena.keys().isdisjoint(buffers_of(step)):
                 arena_ends = len(self.body)

@@ -33,6 +33,7 @@ class LaunchProgram:
     `call` unpacks them. allocates: the names of what allocates results that a recording has in
     other memory, and the dtype of each. made: by name, what the launcher makes. is_pure: a call
     starts kernels and returns what they wrote: there is nothing that grad mode or autocast changes.
+    labels: the program's, by the numbers of the comments (profiled_program.py).
     codes: of the parts, once they are compiled.
     """
 
@@ -42,6 +43,7 @@ class LaunchProgram:
     allocates: dict[str, torch.dtype] = field(default_factory=dict)
     made: dict[str, list[NewTensor]] = field(default_factory=dict)
     is_pure: bool = False
+    labels: tuple[tuple[str, ...], ...] = ()
     codes: tuple[types.CodeType, ...] = ()
 
     @property

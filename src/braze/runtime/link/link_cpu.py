@@ -24,7 +24,11 @@ from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
 from braze.runtime.launch.frozen_weights import convolution_of, matrices_of
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
-from braze.runtime.launch.profiled_program import ProfiledProgram, kernel_names
+from braze.runtime.launch.profiled_program import (
+    ProfiledKernel,
+    ProfiledProgram,
+    profiled_kernels,
+)
 from braze.runtime.launch.program_text import LaunchProgram
 
 # A `GraphCallable` whose results are a list.
@@ -70,7 +74,7 @@ def link(
         names,
         Frames(schedule, sources, program.views),
         sources.title,
-        kernel_names(schedule, sources),
+        profiled_kernels(schedule, sources),
     )
 
 
@@ -79,10 +83,10 @@ def callable_of(
     names: dict[str, Any],
     frames: Frames,
     title: str = "",
-    kernels: Sequence[Sequence[str]] = (),
+    kernels: Sequence[Sequence[ProfiledKernel]] = (),
 ) -> CompiledGraph:
     """The compiled graph; a call of a pure program goes straight there. title: what a profiler
-    shows it as; kernels: the names of those of each segment."""
+    shows it as; kernels: those of each segment."""
     made = Linked(program, names, frames, title, kernels)
     return made.straight() if program.is_pure else made
 
@@ -133,12 +137,14 @@ class Linked:
         names: dict[str, Any],
         frames: Frames,
         title: str,
-        kernels: Sequence[Sequence[str]],
+        kernels: Sequence[Sequence[ProfiledKernel]],
     ) -> None:
         # Nothing but a reader asks for it, and it is as large as the code.
         self._packed = zlib.compress(program.text.encode(), 1)
         names |= {
-            "profiled": ProfiledProgram(title or "braze graph", self._packed, kernels),
+            "profiled": ProfiledProgram(
+                title or "braze graph", self._packed, kernels, program.labels
+            ),
             "take_frame": frames.take,
             "give_frame": frames.give,
             "threads": PROGRAMS.threads,
