@@ -25,6 +25,7 @@ from braze.api import (
     maybe_mark_dynamic,
     on_event,
     original_module,
+    profile_recompiles,
     register_backend,
     reset,
     run,
@@ -42,6 +43,7 @@ from braze.options import (
     trace_folder_from_environment,
 )
 from braze.report.logs import set_logs, set_logs_of_environment
+from braze.report.progress import show_progress
 from braze.report.trace_folder import trace_to
 from braze.report.versions import warn_of_versions
 from braze.stances import set_stance
@@ -77,6 +79,7 @@ __all__ = [
     "maybe_mark_dynamic",
     "on_event",
     "original_module",
+    "profile_recompiles",
     "register_backend",
     "reset",
     "run",
@@ -89,5 +92,6 @@ __all__ = [
 
 set_logs_of_environment(logs_from_environment(), log_file_from_environment())
 trace_to(trace_folder_from_environment())
+show_progress()
 warn_of_versions()
 follow_torch()

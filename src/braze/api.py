@@ -52,6 +52,7 @@ from braze.regions import error_on_graph_break as error_on_graph_break
 from braze.report.compile_times import as_csv, print_times, tabulate
 from braze.report.explain import Explanation, summarise
 from braze.report.guard_text import PrintedGuards
+from braze.report.recompile_profile import RecompileProfile
 from braze.report.status import Status
 from braze.trace import JOURNAL, LISTENERS, CompileEvent, Journal
 
@@ -367,6 +368,20 @@ def status() -> Status:
     it is made, and again at `braze.reset()`.
     """
     return Status(targets.status(), targets.packed_bytes(), targets.frozen_bytes())
+
+
+def profile_recompiles() -> RecompileProfile:
+    """Gather who is compiled again in a `with` block, how often, at what cost, and what changed.
+
+        with braze.profile_recompiles() as profile:
+            train()
+        print(profile)          # or profile.functions, as data
+
+    Of each function it says which values made it compile again, how they differed, and what to do
+    about it. Programs run as they do without it. `BRAZE_LOGS=recompile_profile` prints the same at
+    the end of a process.
+    """
+    return RecompileProfile()
 
 
 def compile_times(repr: str = "str", aggregate: bool = False) -> str:

@@ -1,5 +1,5 @@
-"""Notes of passes and kernels, and the texts that a trace keeps of one compile: programs behind
-passes, guards, schedules, sources.
+"""Notes of passes, kernels and guards that failed, and the texts that a trace keeps of one compile:
+programs behind passes, guards, schedules, sources.
 
 Without a trace nothing is printed. The sum of characters is bounded: a text that does not fit is
 left out, and what stands for it says how long it was.
@@ -44,6 +44,24 @@ class KernelNote:
     name: str
     bytes: int
     places: tuple[str, ...]
+
+
+@final
+@frozen
+class FailedGuard:
+    """Why an entry did not serve a call.
+
+    reason: which guard failed, and how. place: `file:line` of the program that made it, or "".
+    subject: the value that the guard is of, as the program names it. fix: what to do about it.
+    """
+
+    reason: str
+    place: str = ""
+    subject: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}  # {self.place}" if self.place else self.reason
 
 
 @final

@@ -166,6 +166,11 @@ class Options:
     verbose: bool = _setting(
         False, "errors show Braze's own frames, too", environment="BRAZE_VERBOSE"
     )
+    progress: bool = _setting(
+        True,
+        "on a terminal, a line says what is compiled while that takes over a second",
+        environment="BRAZE_PROGRESS",
+    )
     verify: bool = _setting(
         False, "check the program after every stage and pass", environment="BRAZE_VERIFY"
     )

@@ -371,7 +371,8 @@ class FrameCompiler:
         origin = Origin(code.co_filename, code.co_firstlineno, code.co_qualname)
         recorder = CompileRecorder(self.journal, code.co_qualname, origin)
         if request.failures:
-            recorder.emit("recompiles", lambda: format_failures(code.co_qualname, request.failures))
+            text = functools.partial(format_failures, code.co_qualname, request.failures)
+            recorder.note_failures(request.failures, text)
         recorder.emit("bytecode", lambda: instructions_text(code, request.offset))
         outcome = "failed"
         try:

@@ -29,7 +29,7 @@ from typing import Any, final
 
 from braze.errors import BrazeWarning
 from braze.frozen import frozen
-from braze.kept_texts import KEPT_ARTEFACTS, KeptText, KeptTexts, KernelNote, PassNote
+from braze.kept_texts import KEPT_ARTEFACTS, FailedGuard, KeptText, KeptTexts, KernelNote, PassNote
 from braze.locks import make_lock
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
@@ -40,6 +40,7 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
         "eager_calls": "calls, or rests of calls, that the program's own code ran, and why",
         "recompiles": "which guard failed when a function is compiled again",
         "recompiles_verbose": "all guards that fail then, not the first of each entry",
+        "recompile_profile": "at the end: who was compiled again, how often, at what cost, and why",
         "guards": "what each compiled entry assumes",
         "bytecode": "the instructions of a frame, and where it begins",
         "graph": "the functional ATen graph as captured",
@@ -230,6 +231,7 @@ class CompileRecord:
     once: why only this call was left to eager: the graph would have served no other; or "".
     paddings: sizes that recordings of calls are padded for, and why others are not, one sentence
         each; where that is asked for.
+    failures: of a place that had entries, why each did not serve, most recently used first.
     """
 
     function: str
@@ -251,6 +253,7 @@ class CompileRecord:
     kernels: tuple[KernelNote, ...] = ()
     began: float = 0.0
     spans: tuple[tuple[str, float, float], ...] = ()
+    failures: tuple[FailedGuard, ...] = ()
     texts: tuple[KeptText, ...] = ()  # where there is a trace
 
 
@@ -391,6 +394,7 @@ class CompileRecorder:
         self._passes: list[PassNote] = []
         self._graphs: list[str] = []
         self._kernels: list[KernelNote] = []
+        self._failures: tuple[FailedGuard, ...] = ()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -457,6 +461,11 @@ class CompileRecorder:
         """The kernels of a graph; asked for only where a report will show them."""
         if self.journal.detailed:
             self._kernels += kernels()
+
+    def note_failures(self, failures: tuple[FailedGuard, ...], text: Callable[[], str]) -> None:
+        """Why the place is compiled again."""
+        self._failures = failures
+        self.emit("recompiles", text)
 
     def note_break(self, note: BreakNote) -> None:
         """Why the frame ends in a graph break, or was refused."""
@@ -536,6 +545,7 @@ class CompileRecorder:
             passes=tuple(self._passes),
             graphs=tuple(self._graphs),
             kernels=tuple(self._kernels),
+            failures=self._failures,
             began=self._clock,
             spans=tuple(self._spans),
         )

@@ -33,7 +33,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "class_facts": frozenset(),
     "compat": frozenset({"class_facts", "frozen", "errors", "locks"}),
     "shapes": frozenset({"frozen", "errors", "compat"}),
-    "ir": frozenset({"frozen", "errors", "locks", "compat", "shapes"}),
+    "ir": frozenset({"frozen", "errors", "locks", "compat", "shapes", "kept_texts"}),
     "tracing": DATA,
     # What outlasts a process. Beside it only its command line, and what builds kernels, know it.
     "cache": BASE,

@@ -26,6 +26,7 @@ API: Mapping[str, tuple[str, ...]] = {
             "on_event",
             "status",
             "compile_times",
+            "profile_recompiles",
             "export",
             "set_logs",
             "is_compiling",
@@ -95,6 +96,9 @@ RETURNED = (
     "braze.report.explain.Explanation",
     "braze.report.status.Status",
     "braze.trace.CallableStatus",
+    "braze.report.recompile_profile.RecompileProfile",
+    "braze.report.recompile_profile.RecompiledFunction",
+    "braze.report.recompile_profile.RecompileCause",
     "braze.trace.CompileEvent",
     "braze.interop.export.Exported",
 )

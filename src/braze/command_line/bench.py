@@ -11,8 +11,10 @@ import argparse
 import functools
 import runpy
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import torch
@@ -91,6 +93,7 @@ def _maker(place: str) -> Callable[[], Any]:
     file, _, name = place.rpartition(":")
     if not file:
         raise UserError(f"bench takes file.py:function, not {place!r}.")
+    sys.path[0] = str(Path(file).resolve().parent)  # as Python does, for what lies beside it
     space = runpy.run_path(file)
     if not callable(space.get(name)):
         raise UserError(unknown_name(f"function in {file}:", name, space))

@@ -20,7 +20,7 @@ class PrintedGuards(tuple[Guard, ...]):
         return format_guard_tree(build_guard_tree(self))
 
 
-def format_failures(function: str, failures: Sequence[str]) -> str:
+def format_failures(function: str, failures: Sequence[object]) -> str:
     """Why a function is compiled again: the guard of each entry that failed."""
     lines = [f"  {number}: {failure}" for number, failure in enumerate(failures)]
     entries = "entry" if len(lines) == 1 else "entries"

@@ -15,8 +15,8 @@ from braze.trace import ARTEFACTS
 ALL, HELP = "all", "help"
 
 _CAPTURE = (
-    "graph_breaks eager_calls recompiles recompiles_verbose guards bytecode graph_code graph_sizes "
-    "trace_source trace_call trace_bytecode dynamic compile_times"
+    "graph_breaks eager_calls recompiles recompiles_verbose recompile_profile guards bytecode "
+    "graph_code graph_sizes trace_source trace_call trace_bytecode dynamic compile_times"
 ).split()
 _AUTOGRAD = ["graph", "aot_joint_graphs", "aot_graphs"]
 _KERNELS = "loops schedule fusion output_code kernel_code cache perf_hints compile_times".split()

@@ -19,6 +19,7 @@ import torch
 from braze.errors import InvalidOption, unknown_name
 from braze.options import warn_of_environment
 from braze.report.log_names import GROUPS, HELP, help_text, known_names, resolve_name
+from braze.report.recompile_profile import WHOLE_RUN
 from braze.trace import ARTEFACTS
 
 # Artefacts whose lines belong together.
@@ -114,6 +115,7 @@ def _show(asked: Sequence[tuple[str, int]], wrong: Sequence[str]) -> None:
         level = logging.INFO if on else logging.WARNING
         logging.getLogger(f"braze.{name}").setLevel(level)
     _set_handler(any(shown.values()))
+    WHOLE_RUN.begin_where_shown()
 
 
 def _logs_of(name: str, level: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,17 @@ def test_torch_compile_is_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [*timings] == ["eager", "torch.compile", "braze"] and asked == [torch.sin]
     assert all(len(timing.milliseconds) == 2 for timing in timings.values())
     assert timings["braze"].difference < 1e-6
+
+
+def test_what_lies_beside_the_file_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "neighbour_of_bench.py").write_text(MODEL)
+    (tmp_path / "model.py").write_text("from neighbour_of_bench import make\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir("/")
+    given = ["bench", f"{tmp_path / 'model.py'}:make", "--rounds", "1", "--systems", "eager"]
+    assert main(given) == 0 and "eager" in capsys.readouterr().out
 
 
 def test_wrong_results_are_seen() -> None:

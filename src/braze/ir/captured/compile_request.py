@@ -19,6 +19,7 @@ from braze.frozen import frozen
 from braze.ir.captured.frame import Effect, Exit, Refused
 from braze.ir.captured.guard import Guard
 from braze.ir.captured.source import Source
+from braze.kept_texts import FailedGuard
 from braze.shapes.policy import SizeHistory
 
 # inputs in graph order -> outputs in graph order; outputs are fresh tensors owned by the caller,
@@ -129,7 +130,7 @@ class CompileRequest:
     offset: int
     values: FrameValues
     function: types.FunctionType | None = None
-    failures: tuple[str, ...] = ()
+    failures: tuple[FailedGuard, ...] = ()
     is_first: bool = False
     history: SizeHistory = field(default_factory=SizeHistory)
 

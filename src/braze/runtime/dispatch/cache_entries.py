@@ -27,7 +27,8 @@ from braze.ir.captured.compile_request import (
 )
 from braze.ir.captured.frame import NULL, Refused, Return
 from braze.ir.captured.guard import GuardKind
-from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.origin import Origin
+from braze.kept_texts import FailedGuard
 from braze.locks import call_in_children, make_lock
 from braze.runtime.autograd.rng_state import RandomStates
 from braze.runtime.dispatch.eager_fallback import Tally
@@ -149,11 +150,14 @@ call_in_children(COMPILING.forget_others)
 Found: TypeAlias = tuple[CacheEntry, list[torch.Tensor]]
 
 
-def _with_place(failure: GuardFailure) -> str:
-    """Why a guard failed, and the user's line that made it."""
-    place = UNKNOWN if failure.guard is None else failure.guard.origin
-    reason = failure.message
-    return f"{reason}  # {place.file}:{place.line}" if place.line else reason
+def _as_note(failure: GuardFailure) -> FailedGuard:
+    """Why a guard failed, the user's line that made it, and what to do about it."""
+    guard, reason = failure.guard, failure.message
+    if guard is None:
+        return FailedGuard(reason, fix=_GENERAL_FIX)
+    place = f"{guard.origin.file}:{guard.origin.line}" if guard.origin.line else ""
+    subject = "" if guard.source is None else str(guard.source)
+    return FailedGuard(reason, place, subject, _FIXES.get(guard.kind, _GENERAL_FIX))
 
 
 def continuation_key(code: types.CodeType, offset: int, values: FrameValues) -> FrameKey:
@@ -264,11 +268,11 @@ class FrameCache:
             if self._is_full():
                 self.closed = self._limit([failure for failure in failures if failure is not None])
                 return self.closed
-            texts = tuple([_with_place(failure) for failure in failures if failure is not None])
+            notes = tuple([_as_note(failure) for failure in failures if failure is not None])
             if self.entries:
                 self._log_failures(values)
                 self.tally.recompiles.add()
-                self.tally.last_recompile = texts[0] if texts else ""
+                self.tally.last_recompile = str(notes[0]) if notes else ""
             return self._compile(
                 compile_frame,
                 CompileRequest(
@@ -276,7 +280,7 @@ class FrameCache:
                     self.offset,
                     values,
                     function,
-                    texts,
+                    notes,
                     not self.entries and not self.refusals,
                     self.history,
                 ),
@@ -293,7 +297,7 @@ class FrameCache:
         for number, entry in enumerate(self.entries):
             lines.append(f"  guards of entry {number} that fail:")
             failures = all_failures(entry.memory.tree, values)
-            lines += [f"  - {_with_place(failure)}" for failure in failures]
+            lines += [f"  - {_as_note(failure)}" for failure in failures]
         log_line("recompiles_verbose", "\n".join(lines), place)
 
     def _begin(self) -> LeftToEager | None:
