@@ -63,9 +63,9 @@ def test_hit_and_recompile() -> None:
     assert torch.equal(call(x), x * 2) and torch.equal(call(x=x), x * 2)
     assert len(compiler.requests) == 1 and compiler.requests[0].function is double
     call(torch.ones(4))
-    assert compiler.requests[1].failures == (
-        "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4",
-    )
+    (failure,) = compiler.requests[1].failures
+    assert str(failure) == "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"
+    assert failure.subject == "L['x']" and "pad sizes" in failure.fix
     call(x)
     assert len(compiler.requests) == 2
 
