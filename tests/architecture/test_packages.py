@@ -14,7 +14,7 @@ MOST_FILES = 25
 # package -> its parts, bottom first: each imports what is before it. "" is the package's own files
 # that have no place of their own in the list.
 ORDER: dict[str, list[str]] = {
-    "compat": ["private_names", "numpy", "python", "torch", ""],
+    "compat": ["private_names", "numpy", "python", "torch", "triton", ""],
     "ir": ["", "graphs", "captured", "kernels"],
     "lower": ["", "operators"],
     "schedule": [*"target analysis padding simplify memory matmul fusion reductions".split(), ""],

@@ -111,6 +111,17 @@ CATALOGUE: dict[str, BreakReason] = {
         "a bytecode instruction that is not handled: {detail}",
         "rewrite the statement more plainly",
     ),
+    "operator-without-fake": BreakReason(
+        "Operator whose sizes are not known",
+        "no rule says which sizes the results of an operator have before it runs: {detail}",
+        "give it one with torch.library.register_fake; sizes that depend on data have none",
+    ),
+    "triton-kernel": BreakReason(
+        "Launch of a Triton kernel",
+        "a Triton kernel is launched in a way that no graph holds: {detail}",
+        "launch it with a tuple of integers, or a function that gives one, on plain tensors; or "
+        "make an operator of it with torch.library.custom_op",
+    ),
     "unsupported-tensor": BreakReason(
         "Unsupported tensor operation",
         "a tensor operation that cannot be traced: {detail}",

@@ -103,6 +103,57 @@ named.register_autograd(
 )
 
 
+@torch.library.custom_op(f"{NAME}::cut", mutates_args=())
+def cut(x: Tensor, sizes: list[int]) -> tuple[Tensor, list[Tensor]]:
+    return x.sum(), [piece.clone() for piece in x.split(sizes)]
+
+
+@cut.register_fake
+def _(x: Tensor, sizes: list[int]) -> tuple[Tensor, list[Tensor]]:
+    return x.new_empty(()), [x.new_empty(size, *x.shape[1:]) for size in sizes]
+
+
+cut.register_autograd(
+    lambda ctx, of_sum, of_pieces: (torch.cat(of_pieces) * 3 + of_sum, None),
+    setup_context=lambda ctx, inputs, output: None,
+)
+
+torch.library.define(f"{NAME}::powers", "(Tensor x, Tensor w) -> (Tensor, Tensor)")
+
+
+@torch.library.impl(f"{NAME}::powers", "default")
+def _(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    return x * x, w * w
+
+
+torch.library.register_fake(f"{NAME}::powers")(
+    lambda x, w: (torch.empty_like(x), torch.empty_like(w))
+)
+torch.library.register_autograd(
+    f"{NAME}::powers",
+    lambda ctx, first, second: (first * ctx.saved_tensors[0] * 5, second),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def of_lists(x: Tensor, w: Tensor) -> Tensor:
+    return total([x.sin(), x * 2, x]) @ w
+
+
+def of_keywords(x: Tensor, w: Tensor) -> Tensor:
+    return named(x.sin(), by=3.0) @ named(by=2.0, x=w)
+
+
+def lists_of_results(x: Tensor, w: Tensor) -> Tensor:
+    of_all, (first, second) = cut(x.sin(), [1, 2])
+    return (first * 2 + second * of_all).sum(0) @ w
+
+
+def registered_by_name(x: Tensor, w: Tensor) -> Tensor:
+    first, second = torch.ops.braze_library_operators.powers(x.sin(), w)
+    return first @ second
+
+
 def by_definition(x: Tensor, w: Tensor) -> Tensor:
     return scaled(x.sin(), w).exp()
 
@@ -151,7 +202,8 @@ def without_gradients(x: Tensor, w: Tensor) -> Tensor:
 
 PROGRAMS = [
     by_definition, by_packet, by_overload, of_one_input, two_results, without_a_context,
-    behind_each_other, unused, written_to, without_gradients,
+    behind_each_other, unused, written_to, without_gradients, of_lists, of_keywords,
+    lists_of_results, registered_by_name,
 ]  # fmt: skip
 
 
@@ -244,29 +296,36 @@ def test_what_a_backward_reads_is_guarded() -> None:
         torch.testing.assert_close(found, torch.full((3,), factor))
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        lambda x: total([x.sin(), x * 2]).sum(),
-        lambda x: named(x.sin(), by=3.0).sum(),
-    ],
-    ids=["lists", "keywords"],
-)
-def test_others_break_and_are_right(program: Callable[..., Tensor]) -> None:
-    compiled = braze.compile(program)
-    for _ in range(2):
-        found, right = [
-            torch.autograd.grad(call(x), x)
-            for call in (compiled, program)
-            for x in [torch.linspace(0, 1, 4, requires_grad=True)]
-        ]
-        torch.testing.assert_close(found, right)
-    assert breaks_of(compiled)
+@torch.library.custom_op(f"{NAME}::without_fake", mutates_args=())
+def without_fake(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@torch.library.custom_op(f"{NAME}::positive", mutates_args=())
+def positive(x: Tensor) -> Tensor:
+    return x[x > 0].clone()
+
+
+@positive.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@pytest.mark.parametrize("operator", [without_fake, positive], ids=["no fake", "data"])
+def test_unknown_sizes_break(journal: Journal, operator: Any) -> None:
+    def program(x: Tensor) -> Tensor:
+        return operator(x.sin()).cos()  # type: ignore[no-any-return]
+
+    x = torch.linspace(-1, 1, 9)
+    torch.testing.assert_close(braze.compile(program)(x), program(x))
+    report = summarise("", journal, None)
+    assert [reason.code for reason in report.break_reasons] == ["operator-without-fake"]
+    assert not report.fallbacks
 
 
 def test_what_has_a_registered_gradient() -> None:
     assert registered_gradient(definition_of(torch.ops.aten.sin)) is None
-    assert registered_gradient(definition_of(torch.ops.braze_library_operators.total)) is None
+    assert registered_gradient(definition_of(torch.ops.braze_library_operators.positive)) is None
     found = registered_gradient(definition_of(torch.ops.braze_library_operators.scaled.default))
     assert found is not None and found.backward is _scaled_backward
 

@@ -7,29 +7,36 @@
 PyTorch calls these two from C++, where nobody would see what they read. As methods of a function of
 autograd they are interpreted (`autograd_functions.py`), and the operator is a node of the graph.
 
-Left to PyTorch, and so a break where a gradient is needed: operators with keyword-only arguments
-or lists of tensors, such that write to their arguments, and gradients that are registered by
+A function of autograd takes and gives tensors: lists of them are passed flat, and keyword-only
+arguments last.
+
+Left to PyTorch, and so a break where a gradient is needed: operators that give several lists of
+tensors, such that write to their arguments, and gradients that are registered by
 `torch.library.Library.impl`.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from braze.capture.calls.torch_calls import leaf_call
-from braze.capture.frames.control_signals import BreakRequested
+from braze.capture.calls.torch_calls import call_name, leaf_call
+from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.training.autograd_functions import OperatorFunction, apply_function
 from braze.compat.torch.custom_ops import (
+    RegisteredGradient,
     composition_of,
     definition_of,
+    gradient_by_name,
     positional,
     registered_gradient,
+    triton_function,
 )
-from braze.compat.torch.dispatcher import has_python_kernel_for_all
+from braze.compat.torch.dispatcher import WithoutMode, has_python_kernel_for_all
+from braze.frozen import frozen
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -50,31 +57,188 @@ def call_operator(
         # It would really be called while the frame is captured, and what it reads is not guarded.
         raise BreakRequested("unsupported-tensor", f"{function}, whose kernel is Python code")
     definition = definition_of(function)
-    if definition is not None and torch.is_grad_enabled() and not interpreter.transforms:
-        gradient = registered_gradient(definition)
+    inner = None if definition is None else _inner(definition, args, kwargs)
+    if torch.is_grad_enabled() and not interpreter.transforms and _is_tracked((args, kwargs)):
+        with WithoutMode(interpreter.tracer):
+            gradient = registered_gradient(definition) or gradient_by_name(function)
         values = None if gradient is None else positional(gradient.operator, args, kwargs)
-        if values is not None and any(type(v) in TENSORS and v.requires_grad for v in values):
-            assert gradient is not None
-            cls = _function_of(gradient.operator, gradient.setup_context, gradient.backward)
-            return apply_function(interpreter, (cls, *values), {})
-    return leaf_call(interpreter, function, args, kwargs)
+        if gradient is not None and values is not None:
+            return _apply(interpreter, gradient, values, inner)
+    if inner is not None and _may_inline(interpreter, definition, args, kwargs):
+        with torch.no_grad():
+            return interpreter.call(inner, *args, **kwargs)
+    try:
+        return leaf_call(interpreter, function, args, kwargs)
+    except ProgramRaised as raised:
+        if not any(part in str(raised.exception) for part in _LACKS_FAKE):
+            raise
+    raise BreakRequested("operator-without-fake", call_name(function))
 
 
 # --- private -------------------------------------------------------------------------------------
 
+# What PyTorch says of operators whose results' sizes nobody can tell without running them.
+_LACKS_FAKE = ("There was no fake impl registered", "(as opposed to FakeTensors)")
+
+
+def _inner(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function behind an operator of `torch.library.triton_op`."""
+    tensor = next((v for v in (*args, *kwargs.values()) if type(v) in TENSORS), None)
+    return None if tensor is None else triton_function(definition, tensor.device.type)
+
+
+def _may_inline(
+    interpreter: Interpreter, definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether the function behind an operator does what the operator does: that counts a write to
+    an argument, and gives a result a gradient, or refuses to."""
+    tensors = [v for v in (*args, *kwargs.values()) if type(v) in TENSORS]
+    tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    is_mutable = definition._opoverload._schema.is_mutable
+    return not (tracked or is_mutable or interpreter.transforms)
+
+
+def _is_tracked(arguments: Any) -> bool:
+    """Whether a tensor among call arguments, or in a list of them, needs gradients."""
+    if type(arguments) in TENSORS:
+        return bool(arguments.requires_grad)
+    items = arguments.values() if type(arguments) is dict else arguments
+    return type(arguments) in (tuple, list, dict) and any(map(_is_tracked, items))
+
+
+def _apply(
+    interpreter: Interpreter, gradient: RegisteredGradient, values: list[Any], inner: Any
+) -> Any:
+    """The call of an operator as that of a function of autograd. values: in the schema's order."""
+    schema = gradient.operator._schema
+    values = [
+        interpreter.side_effects.contents(value) if type(value) is list else value
+        for value in values
+    ]
+    lengths = tuple(
+        [
+            len(value) if "Tensor" in kind and type(value) in (list, tuple) else -1
+            for kind, value in zip([str(a.type) for a in schema.arguments], values, strict=True)
+        ]
+    )
+    keywords = tuple([argument.name for argument in schema.arguments if argument.kwarg_only])
+    returned = [str(result.type) for result in schema.returns]
+    is_list = tuple(["List" in kind for kind in returned])
+    form = _Form(lengths, keywords, is_list)
+    cls = _function_of(gradient.operator, gradient.setup_context, gradient.backward, inner, form)
+    flat: list[Any] = []
+    for value, length in zip(values, lengths, strict=True):
+        flat += [value] if length < 0 else value
+    made = apply_function(interpreter, (cls, *flat), {})
+    return form.results(made) if any(is_list) else made
+
+
+@final
+@frozen
+class _Form:
+    """How the arguments and results of a function of autograd are those of an operator. lengths:
+    of lists of tensors among the arguments, -1 of other arguments; keywords: the last arguments;
+    lists: per result, whether it is a list of tensors, which one may be."""
+
+    lengths: tuple[int, ...]
+    keywords: tuple[str, ...]
+    lists: tuple[bool, ...]
+
+    def results(self, flat: Any) -> Any:
+        """The operator's results."""
+        items = tuple(flat) if isinstance(flat, (tuple, list)) else (flat,)
+        if self.lists == (True,):
+            return list(items)
+        place = self.lists.index(True)
+        end = len(items) - (len(self.lists) - place - 1)
+        return (*items[:place], list(items[place:end]), *items[end:])
+
 
 @functools.lru_cache(256)
-def _function_of(operator: Any, setup: Any, backward: Any) -> type:
-    """The class of autograd's that stands for the operator: one, since guards know it."""
+def _function_of(operator: Any, setup: Any, backward: Any, inner: Any, form: _Form) -> type:
+    """The class of autograd's that stands for the operator: one, since guards know it. inner: what
+    computes the operator, where a graph looks into it."""
+    compute = operator if inner is None else inner
+    plain = max(form.lengths, default=-1) < 0 and not form.keywords and True not in form.lists
+    methods = (
+        _plain_methods(compute, setup, backward)
+        if plain
+        else _nested_methods(compute, setup, backward, form)
+    )
+    body: dict[str, Any] = {name: staticmethod(method) for name, method in methods.items()}
+    name, called = str(operator), operator
+    if not plain:
+        called = _nested_methods(operator, setup, backward, form)["forward"]
+        called.__name__ = called.__qualname__ = name.replace(".", "_")
+        called = staticmethod(called)
+    return type(name, (OperatorFunction,), {**body, "operator": called, "__qualname__": name})
 
+
+def _plain_methods(compute: Any, setup: Any, backward: Any) -> dict[str, Any]:
     def forward(*values: Any) -> Any:
-        return operator(*values)
+        return compute(*values)
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         if setup is not None:
             setup(ctx=ctx, inputs=inputs, output=output)
 
-    methods = {"forward": forward, "setup_context": setup_context, "backward": backward}
-    body = {name: staticmethod(method) for name, method in methods.items()}
-    name = str(operator)
-    return type(name, (OperatorFunction,), {**body, "operator": operator, "__qualname__": name})
+    return {"forward": forward, "setup_context": setup_context, "backward": backward}
+
+
+def _nested_methods(compute: Any, setup: Any, backward: Any, form: _Form) -> dict[str, Any]:
+    lengths, keywords, lists = form.lengths, form.keywords, form.lists
+    count = len(lengths) - len(keywords)
+
+    def nested(flat: Any) -> Any:
+        found, place = [], 0
+        for length in lengths:
+            found.append(flat[place] if length < 0 else list(flat[place : place + length]))
+            place += 1 if length < 0 else length
+        return tuple(found)
+
+    def results(flat: Any) -> Any:
+        if True not in lists:
+            return tuple(flat)
+        place = lists.index(True)
+        end = len(flat) - (len(lists) - place - 1)
+        return (*flat[:place], list(flat[place:end]), *flat[end:])
+
+    def forward(*flat: Any) -> Any:
+        values = nested(flat)
+        made = compute(*values[:count], **dict(zip(keywords, values[count:])))
+        if True not in lists:
+            return made
+        found: list[Any] = []
+        for item in made if len(lists) > 1 else (made,):
+            found.extend(item if isinstance(item, (list, tuple)) else (item,))
+        return tuple(found)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        if setup is None:
+            return
+        values, needed = nested(inputs), ctx.needs_input_grad
+        if True in lists:
+            made = results(output)
+            output = made if len(lists) > 1 else made[0]
+        ctx.needs_input_grad = nested(needed)[:count]
+        if keywords:
+            named = dict(zip(keywords, values[count:]))
+            setup(ctx=ctx, inputs=values[:count], keyword_only_inputs=named, output=output)
+        else:
+            setup(ctx=ctx, inputs=values, output=output)
+        ctx.needs_input_grad = needed
+
+    def flat_backward(ctx: Any, *gradients: Any) -> Any:
+        needed = ctx.needs_input_grad
+        ctx.needs_input_grad = nested(needed)[:count]
+        made = backward(ctx, *results(gradients))
+        ctx.needs_input_grad = needed
+        found: list[Any] = []
+        for value, length in zip(made if isinstance(made, tuple) else (made,), lengths):
+            if length < 0:
+                found.append(value)
+            else:
+                found.extend([None] * length if value is None else value)
+        return (*found, *[None] * len(keywords))
+
+    return {"forward": forward, "setup_context": setup_context, "backward": flat_backward}

@@ -24,6 +24,7 @@ from braze.capture.calls.functorch import (
     call_transformed,
 )
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
+from braze.capture.calls.kernel_launches import call_launch
 from braze.capture.calls.torch_allowlist import may_be_leaf, takes_as_leaf
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.calls.user_annotations import (
@@ -66,6 +67,7 @@ from braze.compat.torch.dynamo_interop import (
 from braze.compat.torch.functorch import place_of_transformed
 from braze.compat.torch.higher_order.operators import python_of
 from braze.compat.torch.nn_modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
+from braze.compat.triton.kernels import is_launch, python_of_constexpr
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource, ClosureSource, ItemSource
@@ -230,7 +232,7 @@ def _open_instance(
         return function.__wrapped__, args
     if issubclass(type(function), torch.jit.ScriptModule):
         raise BreakRequested("unseen-callable", f"{function.original_name}, a scripted module")
-    python = python_of(function)
+    python = python_of(function) or python_of_constexpr(function)
     if python is not None:
         interpreter.guard_context.source_of_function(function)
         return python, args
@@ -289,6 +291,8 @@ def _prepare_function(
 ) -> Prepared:
     if function in CALL_HANDLERS:
         return _first(_answer, interpreter, function, args, kwargs)
+    if is_launch(function):
+        return _first(call_launch, interpreter, function, args, kwargs)
     marked = call_marked(interpreter, function, args, kwargs)
     if type(marked) is Redirect:
         return prepare(interpreter, marked.function, marked.args, kwargs)
@@ -326,8 +330,7 @@ def _prepare_function(
 def _first(
     route: Route, interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
-    """Call a function by a route that its next calls will take; one that the program made is not
-    kept alive for that."""
+    """Call a function by a route that its next calls will take, unless the program made it."""
     if id(function) not in interpreter.guard_context.fresh:
         interpreter.known_calls.routes[function] = route
     return route(interpreter, function, args, kwargs)
@@ -396,8 +399,7 @@ def make_frame(
 
 
 def known_function(interpreter: Any, function: types.FunctionType) -> KnownFunction:
-    """What calls of a function have in common; remembered of functions from outside that are
-    guarded by identity."""
+    """What calls of a function have in common; kept of those from outside guarded by identity."""
     code = code_of(function)
     if code.co_flags & COROUTINE_FLAGS:
         raise BreakRequested("unsupported-function", f"the coroutine {function.__qualname__}")

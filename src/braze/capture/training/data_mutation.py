@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.training.autograd_history import holds_all_gradients
 from braze.compat.torch.aten import aten
@@ -61,11 +63,22 @@ def _tracked(recorder: GraphRecorder) -> set[Value]:
     tracked = {v for v in recorder.input_values if getattr(v.type, "requires_grad", False)}
     for call in recorder.calls:
         op, args, kwargs, _, _, grad_enabled = call
-        if op is aten.detach.default or not grad_enabled:
+        if op is aten.detach.default or not grad_enabled or op in _NEW_MEMORY:
             continue
         if any(value in tracked for value in values_in((tuple(args), kwargs))):
             tracked.update(_made(call))
     return tracked
+
+
+# They read the metadata of a tensor alone: what they make has no history.
+_NEW_MEMORY = frozenset(
+    {
+        *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default),
+        *(aten.full_like.default, aten.rand_like.default, aten.randn_like.default),
+        *(aten.new_empty.default, aten.new_empty_strided.default, aten.new_zeros.default),
+        *(aten.new_ones.default, aten.new_full.default),
+    }
+)
 
 
 def _made(call: Call) -> list[Value]:
@@ -88,4 +101,4 @@ def _root(value: Value, makers: dict[Value, Call]) -> Value:
 
 
 def _is_view(op: Any) -> bool:
-    return describe_op(op).kind is OperatorKind.VIEW
+    return isinstance(op, torch._ops.OpOverload) and describe_op(op).kind is OperatorKind.VIEW

@@ -6,6 +6,7 @@ nobody. It is found by a call of the kernel that ends where its first Python fra
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import types
@@ -41,16 +42,81 @@ def definition_of(function: Any) -> Any:
 
 def registered_gradient(definition: Any) -> RegisteredGradient | None:
     """The gradient that the program registered for an operator; None where it has none, and where
-    it is one of keyword-only arguments or of lists of tensors, or of an operator that writes."""
+    it is one of an operator that writes or gives several lists of tensors."""
     if definition is None or definition._backward_fn is None:
         return None
     operator = definition._opoverload
-    schema = operator._schema
-    kinds = [str(value.type) for value in (*schema.arguments, *schema.returns)]
-    lists = [kind for kind in kinds if "List" in kind and "Tensor" in kind]
-    if lists or schema.is_mutable or any(argument.kwarg_only for argument in schema.arguments):
+    if not _is_expressible(operator):
         return None
     return RegisteredGradient(operator, definition._setup_context_fn, definition._backward_fn)
+
+
+def gradient_by_name(function: Any) -> RegisteredGradient | None:
+    """The same of an operator that `torch.library.define` made and `register_autograd` gave a
+    gradient by its name. Nothing but the kernel of its autograd key knows it: an autograd node
+    that the operator makes of tensors without memory leads there."""
+    operator = getattr(function, "default", function)
+    schema = getattr(operator, "_schema", None)
+    if schema is None or not _is_expressible(operator):
+        return None
+    namespace, _, name = schema.name.partition("::")
+    if f"{namespace}/{name}/Autograd" not in private.library_kernels:
+        return None
+    found = _info_of(operator)
+    if found is None:
+        return None
+    return RegisteredGradient(operator, found._setup_context_fn, found._backward_fn)
+
+
+def _is_expressible(operator: Any) -> bool:
+    returned = [str(result.type) for result in operator._schema.returns]
+    return not operator._schema.is_mutable and sum("List" in kind for kind in returned) < 2
+
+
+@functools.cache
+def _info_of(operator: Any) -> Any:
+    """What `register_autograd` keeps of an operator; None where nothing was registered."""
+    if any(str(argument.type) != "Tensor" for argument in operator._schema.arguments):
+        return None
+    count = len(operator._schema.arguments)
+    try:
+        with torch.enable_grad():
+            given = [torch.empty(1, device="meta", requires_grad=True) for _ in range(count)]
+            made = operator(*given)
+    except Exception:  # its shape rule may refuse such tensors
+        return None
+    node = getattr(made[0] if isinstance(made, (tuple, list)) else made, "grad_fn", None)
+    forward = getattr(getattr(node, "_forward_cls", None), "forward", None)
+    if getattr(forward, "__module__", "") != "torch._library.autograd":
+        return None
+    return _cell(forward, "info") if _cell(forward, "op") is operator else None
+
+
+def triton_function(definition: Any, device_type: str) -> types.FunctionType | None:
+    """The function that computes an operator of `torch.library.triton_op` on a device, which a
+    compiler may look into; None for other operators, and where a kernel is disabled."""
+    if _function_in(getattr(definition, "_init_fn", None)) is None or definition._disabled_kernel:
+        return None
+    kernels = definition._backend_fns
+    own = kernels.get(device_type, kernels.get(None))
+    own = getattr(own, "__wrapped__", own)  # as marked for other compilers
+    found = _cell(own, "fn")
+    return _function_in(found) or (found if isinstance(found, types.FunctionType) else None)
+
+
+def _function_in(kernel: Any) -> types.FunctionType | None:
+    """What `torch.library.triton_op` decorated, of the kernel that it made."""
+    name = getattr(kernel, "__qualname__", "")
+    if name != "triton_op.<locals>.dec.<locals>.backend_fn":
+        return None
+    found = _cell(kernel, "fn")
+    return found if isinstance(found, types.FunctionType) else None
+
+
+def _cell(function: Any, name: str) -> Any:
+    """What a variable around a function holds."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    return cells[name].cell_contents if name in cells else None
 
 
 def positional(

@@ -28,6 +28,15 @@ def _library() -> torch.library.Library:
 _LIBRARY = _library()
 NAMESPACE: str = _LIBRARY.ns
 _OURS: Any = getattr(torch.ops, NAMESPACE)
+
+
+def define_operator(name: str, schema: str, kernel: Callable[..., Any]) -> torch._ops.OpOverload:
+    """A new operator in our namespace, of one kernel for all devices, below autograd."""
+    _LIBRARY.define(f"{name}{schema}")
+    _LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
+    return getattr(_OURS, name).default  # type: ignore[no-any-return]
+
+
 _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
 
 

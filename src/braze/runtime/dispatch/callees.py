@@ -25,7 +25,9 @@ from braze.runtime.dispatch.compiled_function import CompiledCallable, Dispatche
 from braze.runtime.dispatch.module_wrapper import is_shielded
 
 # What these do inside is no program of the user's.
-_LIBRARIES = frozenset({"torch", "braze", "numpy", *sys.stdlib_module_names}) - {"__main__"}
+_LIBRARIES = frozenset({"torch", "braze", "numpy", "triton", *sys.stdlib_module_names}) - {
+    "__main__"
+}
 _MODULE_CALL = torch.nn.Module.__call__
 
 
