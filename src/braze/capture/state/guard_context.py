@@ -33,7 +33,7 @@ from braze.capture.state.opaque_objects import WeakProxy, is_enumeration_of_c, k
 from braze.capture.state.provenance import is_made_often, name_of
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.tensor_match import COMPARED, tensor_facts
-from braze.capture.state.wrapper_match import wrapper_facts
+from braze.capture.state.wrapper_match import WrapperFacts, has_memory, wrapper_facts
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
 from braze.class_facts import fact_of_class
 from braze.compat.numpy.interface import ARRAY, DTYPE_CLASSES, SCALARS
@@ -569,14 +569,15 @@ class GuardContext:
         assert self.intercepts is not None
         self._check_metadata(cls, source)
         try:
-            facts = wrapper_facts(real)
+            answer = wrapper_facts(real)
         except (RuntimeError, NotImplementedError, TypeError):
             detail = f"{source}: a {cls.__qualname__}, which answers for its sizes or layout"
             raise BreakRequested("unsupported-tensor", detail) from None
-        if facts.is_leaf is False or facts.layout is not torch.strided or facts.has_memory:
+        facts = WrapperFacts(*answer[:-1])  # type: ignore[arg-type]
+        if not facts.is_leaf or facts.layout is not torch.strided or has_memory(real):
             detail = f"{source}: a {cls.__qualname__} with a history, a layout or memory of its own"
             raise BreakRequested("unsupported-tensor", detail)
-        self.guard(source, GuardKind.ANSWER, (wrapper_facts, (), facts))
+        self.guard(source, GuardKind.ANSWER, (wrapper_facts, (), answer))
         fake: WrapperFake = new_wrapper(
             *(cls, real, facts.shape, facts.stride, facts.offset),
             dtype=facts.dtype,
