@@ -152,7 +152,7 @@ class Dispatched(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Any:
-        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made = torch.Tensor._make_subclass(cls, inner)  # with memory of its own
         made.inner = inner
         return made
 
