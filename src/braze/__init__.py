@@ -19,12 +19,14 @@ from braze.api import (
     list_backends,
     list_mode_options,
     list_options,
+    load_package,
     mark_dynamic,
     mark_static,
     mark_unbacked,
     maybe_mark_dynamic,
     on_event,
     original_module,
+    package,
     profile_recompiles,
     register_backend,
     reset,
@@ -47,8 +49,9 @@ from braze.report.progress import show_progress
 from braze.report.trace_folder import trace_to
 from braze.report.versions import warn_of_versions
 from braze.stances import set_stance
+from braze.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Options",
@@ -73,12 +76,14 @@ __all__ = [
     "list_backends",
     "list_mode_options",
     "list_options",
+    "load_package",
     "mark_dynamic",
     "mark_static",
     "mark_unbacked",
     "maybe_mark_dynamic",
     "on_event",
     "original_module",
+    "package",
     "profile_recompiles",
     "register_backend",
     "reset",

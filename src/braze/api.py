@@ -48,6 +48,8 @@ from braze.marks import mark_unbacked as mark_unbacked
 from braze.marks import maybe_mark_dynamic as maybe_mark_dynamic
 from braze.marks import substitute_in_graph as substitute_in_graph
 from braze.options import MODES, SETTINGS, Options, config, resolve
+from braze.packages import load_package as load_package
+from braze.packaging import package as package
 from braze.regions import error_on_graph_break as error_on_graph_break
 from braze.report.compile_times import as_csv, print_times, tabulate
 from braze.report.explain import Explanation, summarise

@@ -22,6 +22,9 @@ they come out as they do in eager.
         PrivateNameGone       this version of PyTorch lacks a name that a feature needs
         OperatorRaises        an operator of the program raises: the call runs eagerly, and gives
                               PyTorch's exception
+        PackageError          a package cannot be used as it is
+            InvalidPackage    a file that is damaged, no package, or for other versions or machines
+            PackageInputError arguments that a packaged program is not for
         CompilerNotFound      no C++ compiler
         BuildFailed           the C++ compiler refused the generated source
 """
@@ -280,6 +283,22 @@ class BackendFailed(BrazeError):
         reason = f"backend {backend!r} raised {type(cause).__name__}: {cause}"
         hint = "backend='eager' runs the same graphs without it: if that works, the backend is it."
         super().__init__(_paragraphs(origin, reason, f"{hint} {HOW_TO_GO_ON}"))
+
+
+class PackageError(BrazeError):
+    """A package cannot be used as it is: its weights are not there, or do not fit."""
+
+
+@final
+class InvalidPackage(PackageError):
+    """A file that cannot be loaded: it is damaged, no package, or was written for other versions or
+    for another kind of machine."""
+
+
+@final
+class PackageInputError(PackageError, ValueError):
+    """Arguments that a packaged program is not for: nothing was computed with them, unless the
+    message says that the program itself raises."""
 
 
 @final

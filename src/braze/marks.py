@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import types
 import weakref
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, final
 
 from braze.errors import UserError
@@ -251,4 +251,9 @@ def _mark(tensor: Any, index: int | Sequence[int], marked: Marked) -> None:
         if not -rank <= dim < rank:
             raise UserError(f"a tensor of {rank} dimensions has no dimension {dim} to be marked")
         found[dim % rank] = marked
-    setattr(tensor, _ATTRIBUTE, found)
+    put_marks(tensor, found)
+
+
+def put_marks(tensor: Any, marks: Mapping[int, Marked]) -> None:
+    """Have a tensor's dimensions marked like this, and those that are marked already stay."""
+    setattr(tensor, _ATTRIBUTE, {**marks_of_dimensions(tensor), **marks})

@@ -131,16 +131,17 @@ from braze.tracing import Tracer
 
 
 _WARNED = Warned()
+_Row: TypeAlias = Device | None
 
 
 def compile_graph(
-    graph: Graph, options: Options, recorder: CompileRecorder, role: Role = PLAIN
+    graph: Graph, options: Options, recorder: CompileRecorder, role: Role = PLAIN, row: _Row = None
 ) -> GraphCallable:
     """All stages behind capture: a graph as fused kernels and calls of ATen. Behind lowering
-    nothing here holds the graph's nodes: a large one is as large as what is made of it."""
+    nothing here holds the graph's nodes. row: of the devices' table, instead of the device's."""
     devices = devices_of(graph)
     device = main_device(devices)
-    kind = None if device is None else device_of_type(device.type)
+    kind = row or (None if device is None else device_of_type(device.type))
     if device is None or kind is None:
         kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")

@@ -13,6 +13,7 @@ BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks"
     "labels",
     "compile_time",
     "kept_texts",
+    "version",
 }
 DATA = BASE | {"ir", "shapes"}
 STAGES = frozenset("capture autograd rewrite lower schedule codegen runtime report debug".split())
@@ -21,6 +22,7 @@ STAGES = frozenset("capture autograd rewrite lower schedule codegen runtime repo
 ALLOWED: dict[str, frozenset[str]] = {
     "frozen": frozenset(),
     "locks": frozenset(),
+    "version": frozenset(),
     "errors": frozenset({"frozen"}),
     "exc": frozenset({"errors"}),
     "options": frozenset({"frozen", "errors", "locks"}),
@@ -49,16 +51,19 @@ ALLOWED: dict[str, frozenset[str]] = {
     "pipeline": DATA | STAGES | {"tracing", "interop", "devices", "diagnose"},
     # What is compiled is called through the runtime.
     "targets": DATA | {"pipeline", "runtime", "interop"},
+    # Programs as files. What loads them knows the runtime alone; `packaging` writes them.
+    "packages": DATA | {"runtime"},
+    "packaging": DATA | {"packages", "pipeline", "targets", "devices", "runtime"},
     # What the stages compute, one behind the other, beside eager.
     "diagnose": DATA | STAGES | {"tracing", "interop", "devices"},
     # Of the stages the face knows only reports, which it hands to the user.
-    "api": BASE | {"targets", "interop", "report", "diagnose"},
+    "api": BASE | {"targets", "interop", "report", "diagnose", "packages", "packaging"},
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
     # What else calls it, by PyTorch's name.
     "installation": BASE | {"api", "stances"},
     "__init__": frozenset(
-        {"api", "compile_time", "exc", "installation", "options", "report", "stances"}
+        "api compile_time exc installation options report stances version".split()
     ),
 }
 

@@ -36,6 +36,7 @@ API: Mapping[str, tuple[str, ...]] = {
         *("disable", "graph_break", "error_on_graph_break", "set_stance", "allow_in_graph"),
         *("disallow_in_graph", "assume_constant_result", "substitute_in_graph", "wrap_numpy"),
     ),
+    "Run in another process": ("package", "load_package"),
     "Changing sizes": ("mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked"),
     "Backends": ("register_backend", "list_backends", "aot_backend"),
     "Options": ("list_options", "list_mode_options"),
@@ -101,6 +102,8 @@ RETURNED = (
     "braze.report.recompile_profile.RecompileCause",
     "braze.trace.CompileEvent",
     "braze.interop.export.Exported",
+    "braze.packages.loaded.Package",
+    "braze.packages.loaded.Method",
 )
 
 

@@ -17,7 +17,7 @@ from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
 from braze.runtime.launch.launch_program import write_program
-from braze.runtime.link.link_cpu import Frames
+from braze.runtime.link.link_cpu import frames_of
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Expr, Symbol, as_expr, simplified
 from tests.unit.codegen.programs import F32, buffer, define, load, program, view
@@ -147,7 +147,7 @@ def test_threads_with_different_sizes() -> None:
 
 def _arena(plan: Schedule) -> SizedArena:
     sources = generate(plan, OPTIONS)
-    frame = Frames(plan, sources, write_program(plan, sources).views).take()
+    frame = frames_of(plan, sources, write_program(plan, sources).views).take()
     assert isinstance(frame[-1], SizedArena)
     return frame[-1]
 

@@ -26,3 +26,6 @@ _UNTAGGED: Mapping[tuple[int, ...], frozenset[str]] = {
     (2, 15): _PLAIN,
 }
 UNTAGGED_BACKENDS: frozenset[str] | None = _UNTAGGED.get(TORCH)
+
+# Without what names a build: of `2.13.0+cpu`, 2.13.0.
+PUBLIC_VERSION: str = str(torch.__version__).partition("+")[0]

@@ -22,11 +22,28 @@ from braze.ir.generated_code import define
 from braze.ir.kernels.loops import Buffer, BufferView
 from braze.ir.kernels.schedule import ALIGNMENT, SizedSlot
 from braze.ir.types import Size
-from braze.runtime.launch.symbolic_sizes import compile_sizes
+from braze.runtime.launch.symbolic_sizes import sizes_text
 from braze.shapes.binding import python_text
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
 
 _MOST_UNUSED = 8  # times what is needed: larger memory is given back
+
+
+@final
+@frozen
+class ArenaLayout:
+    """An `ArenaPlan` as data: offsets and shapes are texts of functions."""
+
+    symbols: tuple[Symbol, ...]
+    offsets: str
+    places: tuple[int | None, ...]
+    views: tuple[tuple[int, torch.dtype], ...]
+    shapes: str
+
+    def plan(self) -> ArenaPlan:
+        """The plan, its functions compiled."""
+        offsets, shapes = (define([text], _FILE, {}) for text in (self.offsets, self.shapes))
+        return ArenaPlan(self.symbols, offsets, self.places, self.views, shapes)
 
 
 @final
@@ -50,15 +67,22 @@ def plan_arena(
     sized: Sequence[tuple[Buffer, SizedSlot]], table: Sequence[Buffer], views: Sequence[BufferView]
 ) -> ArenaPlan:
     """The plan of sized slots; table: the buffers behind a graph's table of pointers."""
+    return lay_out_arena(sized, table, views).plan()
+
+
+def lay_out_arena(
+    sized: Sequence[tuple[Buffer, SizedSlot]], table: Sequence[Buffer], views: Sequence[BufferView]
+) -> ArenaLayout:
+    """The same as data."""
     slots = {buffer: number for number, (buffer, _) in enumerate(sized)}
     places = {buffer: place for place, buffer in enumerate(table)}
     used = symbols_of_arena(sized, views)
-    return ArenaPlan(
+    return ArenaLayout(
         used,
-        _compile_offsets(used, [slot for _, slot in sized]),
+        _offsets_text(used, [slot for _, slot in sized]),
         tuple([places.get(buffer) for buffer in slots]),
         tuple([(slots[view.buffer], view.dtype) for view in views]),
-        compile_sizes(used, tuple([(v.shape, v.stride, v.offset) for v in views])),
+        sizes_text(used, tuple([(v.shape, v.stride, v.offset) for v in views])),
     )
 
 
@@ -122,9 +146,10 @@ class SizedArena:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _compile_offsets(
-    used: Sequence[Symbol], slots: Sequence[SizedSlot]
-) -> Callable[[Sequence[int]], tuple[tuple[int, ...], int]]:
+_FILE = "<arena of a graph>"
+
+
+def _offsets_text(used: Sequence[Symbol], slots: Sequence[SizedSlot]) -> str:
     names = {symbol: f"n_{symbol.name}" for symbol in used}
     lines = [f"({', '.join(names.values())},) = numbers"] if names else []
     sizes: dict[Expr, str] = {}
@@ -140,10 +165,7 @@ def _compile_offsets(
     every = range(len(slots))
     offsets = "".join(f"o{number}, " for number in every)
     lines.append(f"return ({offsets}), {_greatest([f'e{number}' for number in every])}")
-    text = "\n".join(["def lay_out(numbers):", *(f"    {line}" for line in lines)])
-    function: Callable[[Sequence[int]], tuple[tuple[int, ...], int]]
-    function = define([text], "<arena of a graph>", {})
-    return function
+    return "\n".join(["def lay_out(numbers):", *(f"    {line}" for line in lines)])
 
 
 def _bytes(size: Expr, names: dict[Symbol, str]) -> str:

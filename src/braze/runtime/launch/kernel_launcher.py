@@ -21,6 +21,7 @@ from braze.ir.kernels.kernel import SourceUnit
 from braze.options import Options
 from braze.runtime.launch.build_cache import build, extension_of
 from braze.runtime.launch.cpp_compiler import Toolchain
+from braze.runtime.launch.shared_objects import ObjectFile
 
 Run = Callable[..., int]
 
@@ -52,10 +53,22 @@ def load_connected(
     """As `build_extension_module`, for one that asks tensors for their addresses."""
     before = ("tensor_addresses", *before)
     module = build_extension_module(name, toolchain, options, before)
-    where = None if module is None else data_of_tensors()
+    return None if module is None else connected(module)
+
+
+def connected(module: Any) -> Any:
+    """A module that asks tensors for their addresses, once it knows how."""
+    where = data_of_tensors()
     if where is not None:
         module.connect_tensors(*where)
     return module
+
+
+def launcher_object(toolchain: Toolchain, options: Options) -> ObjectFile | None:
+    """The shared object of the launcher; None without Python's headers. Raises BuildFailed,
+    CannotBuild."""
+    found = _described("launcher", toolchain, ("tensor_addresses",))
+    return None if found is None else build((found[0],), found[1], options)
 
 
 def build_extension_module(

@@ -46,7 +46,6 @@ import torch
 
 from braze.compat.torch.autograd_engine import note_write
 from braze.compat.torch.cuda import copy_all
-from braze.compat.torch.dispatcher import FAST_CALLS, direct_call
 from braze.compat.torch.profiler import PROFILER
 from braze.compat.torch.registered_ops import end_pending, pending_writes
 from braze.ir.captured.compile_request import after_effects, make_writes
@@ -57,7 +56,7 @@ from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime.launch.dynamic_arena import symbols_of_arena
 from braze.runtime.launch.profiled_program import ASKS_PROFILER, LabelComments
-from braze.runtime.launch.program_text import LaunchProgram, NewTensor
+from braze.runtime.launch.program_text import Allocator, LaunchProgram, NamedOperator, NewTensor
 from braze.runtime.launch.result_storage import buffers_of, fresh_results, is_transposed, is_whole
 from braze.runtime.launch.split_program import COMMITS, PENDING, in_parts, names_in
 from braze.shapes.binding import Binding, SizeCheck, bind_symbols, python_text, raise_unmet
@@ -121,6 +120,7 @@ class _Program:
     fresh: frozenset[Buffer] = frozenset()
     allocates: dict[str, torch.dtype] = field(default_factory=dict)
     made: dict[str, list[NewTensor]] = field(default_factory=dict)
+    meanings: dict[str, NamedOperator | Allocator] = field(default_factory=dict)
     results: list[str] | None = None
     pending: str = ""
     labels: LabelComments = field(default_factory=LabelComments)
@@ -174,8 +174,8 @@ class _Program:
         self.names["profiler"] = PROFILER
         parts = (*parts[:-1], parts[-1].replace(":\n", f":\n{ASKS_PROFILER}", 1))
         pure = self._is_pure(results)
-        views, labels = tuple(self.kept), self.labels.labels
-        return LaunchProgram(parts, self.names, views, self.allocates, self.made, pure, labels)
+        given = tuple(self.kept), self.allocates, self.made, pure, self.labels.labels
+        return LaunchProgram(parts, self.names, *given, meanings=self.meanings)
 
     def _is_pure(self, results: Sequence[str]) -> bool:
         schedule = self.schedule
@@ -350,7 +350,8 @@ class _Program:
         if device.type != main.type:
             name = f"{name}_{device.type}"
         if name not in self.names:
-            self.names[name] = torch.empty(0, dtype=dtype, device=device).new_empty_strided
+            self.meanings[name] = made = Allocator(dtype, device)
+            self.names[name] = made.find()
         if kind == "result":
             self.allocates[name] = dtype
         return name
@@ -369,6 +370,7 @@ class _Program:
             self.pending = ""
         if is_irrevocable(op):
             self._commit()
+        self.meanings[f"op{number}"] = NamedOperator(op)
         self.names[f"op{number}"] = self._callable(op, call)
         written, clones = _written_names(call.op), _Clones(self)
         arguments: list[str] = []
@@ -387,7 +389,7 @@ class _Program:
 
     def _callable(self, op: torch._ops.OpOverload, call: ExternCall) -> Callable[..., Any]:
         make = self.stateful.get(op)
-        return make(call) if make is not None else FAST_CALLS.get(op) or direct_call(op)
+        return make(call) if make is not None else NamedOperator(op).find()
 
     def _pend(self, call: ExternCall) -> None:
         """Name what the program wrote before the operator that follows, in case that it raises."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
 
+from braze.compat.torch.dispatcher import FAST_CALLS, direct_call
 from braze.frozen import frozen
 from braze.ir.generated_code import compile_texts, define
 from braze.ir.kernels.loops import BufferView
@@ -26,6 +28,31 @@ class NewTensor:
     is_result: bool
 
 
+@final
+@frozen
+class NamedOperator:
+    """What a name of a launch program stands for: the call of an operator."""
+
+    op: torch._ops.OpOverload
+
+    def find(self) -> Callable[..., Any]:
+        """The quickest callable of it."""
+        return FAST_CALLS.get(self.op) or direct_call(self.op)
+
+
+@final
+@frozen
+class Allocator:
+    """What a name of a launch program stands for: it makes tensors by shape and stride."""
+
+    dtype: torch.dtype
+    device: torch.device
+
+    def find(self) -> Callable[..., Any]:
+        """The function: a method of an empty tensor."""
+        return torch.empty(0, dtype=self.dtype, device=self.device).new_empty_strided
+
+
 @dataclass(slots=True)
 class LaunchProgram:
     """parts: the source of `call`, behind that of the functions that it calls; names: what they
@@ -34,7 +61,7 @@ class LaunchProgram:
     other memory, and the dtype of each. made: by name, what the launcher makes. is_pure: a call
     starts kernels and returns what they wrote: there is nothing that grad mode or autocast changes.
     labels: the program's, by the numbers of the comments (profiled_program.py).
-    codes: of the parts, once they are compiled.
+    codes: of the parts, once they are compiled. meanings: of names, where it is data.
     """
 
     parts: tuple[str, ...]
@@ -45,6 +72,7 @@ class LaunchProgram:
     is_pure: bool = False
     labels: tuple[tuple[str, ...], ...] = ()
     codes: tuple[types.CodeType, ...] = ()
+    meanings: dict[str, NamedOperator | Allocator] = field(default_factory=dict)
 
     @property
     def text(self) -> str:

@@ -51,10 +51,14 @@ def compile_reader(graph: Graph, computed: Sequence[Symbol] = ()) -> SizeReader:
 
 def compile_sizes(symbols: Sequence[Symbol], sizes: Any) -> Callable[[Sequence[int]], Any]:
     """What gives the sizes (ints and expressions, in nested tuples) their numbers."""
+    return _compiled(sizes_text(symbols, sizes))
+
+
+def sizes_text(symbols: Sequence[Symbol], sizes: Any) -> str:
+    """The same, as the text of a function."""
     names = {symbol: f"n_{symbol.name}" for symbol in symbols}
     arguments = f"({', '.join(names.values())},) = numbers" if names else "pass"
-    text = f"def fill(numbers):\n    {arguments}\n    return {_text(sizes, names)}"
-    return _compiled(text)
+    return f"def fill(numbers):\n    {arguments}\n    return {_text(sizes, names)}"
 
 
 # --- private -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
@@ -17,10 +17,10 @@ from braze.ir.kernels.loops import BufferView, ExternCall
 from braze.ir.kernels.schedule import ALIGNMENT, Schedule
 from braze.locks import call_in_children
 from braze.options import Options
-from braze.runtime.launch.arena_view import ArenaView
 from braze.runtime.launch.build_cache import kernels_of
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
-from braze.runtime.launch.dynamic_arena import SizedArena, plan_arena
+from braze.runtime.launch.dynamic_arena import SizedArena
+from braze.runtime.launch.frame_layout import FrameLayout, lay_out_frame
 from braze.runtime.launch.frozen_weights import convolution_of, matrices_of
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
@@ -72,7 +72,7 @@ def link(
     return callable_of(
         program,
         names,
-        Frames(schedule, sources, program.views),
+        frames_of(schedule, sources, program.views),
         sources.title,
         profiled_kernels(schedule, sources),
     )
@@ -204,21 +204,17 @@ class Frames:
 
     def __init__(
         self,
-        schedule: Schedule,
-        sources: KernelSources,
-        views: tuple[BufferView, ...],
+        layout: FrameLayout,
+        constants: Mapping[int, torch.Tensor],
         on_device: bool = False,
     ) -> None:
-        slots, constants = dict(schedule.slots), dict(schedule.constants)
         self._on_device = on_device
-        self._arena_size = 0 if on_device else schedule.arena_size
-        self._offsets = [slots[b].offset if b in slots else None for b in sources.table]
-        self._constants = [constants.get(buffer) for buffer in sources.table]
-        self._sizes = max(len(sources.sizes), 1)
-        sized = schedule.sized
-        self._arena_plan = plan_arena(sized, sources.table, views) if sized else None
-        placed = () if sized or on_device else views
-        self._views = [ArenaView.of(view, slots[view.buffer].offset) for view in placed]
+        self._arena_size = layout.arena_size
+        self._offsets = layout.offsets
+        self._constants = [None if n is None else constants[n] for n in layout.constants]
+        self._sizes = layout.sizes
+        self._arena_plan = None if layout.arena is None else layout.arena.plan()
+        self._views = layout.views
         self._free: list[tuple[Any, ...]] = []
         self._is_used = on_device
 
@@ -255,6 +251,17 @@ class Frames:
         if self._arena_plan is not None:
             return (*first, SizedArena(self._arena_plan, pointers))
         return (*first, *[view.made(arena, start) for view in self._views])
+
+
+def frames_of(
+    schedule: Schedule,
+    sources: KernelSources,
+    views: tuple[BufferView, ...],
+    on_device: bool = False,
+) -> Frames:
+    """The frames of a schedule. views: those that its launch program unpacks."""
+    constants = {number: tensor for number, (_, tensor) in enumerate(schedule.constants)}
+    return Frames(lay_out_frame(schedule, sources, views, on_device), constants, on_device)
 
 
 # --- private ---------------------------------------------------------------------------------

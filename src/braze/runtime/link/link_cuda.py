@@ -76,7 +76,7 @@ from braze.runtime.launch.cpp_compiler import NoCompiler, find_toolchain
 from braze.runtime.launch.kernel_launcher import build_ahead
 from braze.runtime.launch.launch_program import rounded, write_program
 from braze.runtime.launch.result_storage import fresh_results, views_of
-from braze.runtime.link.link_cpu import CompiledGraph, Frames, callable_of
+from braze.runtime.link.link_cpu import CompiledGraph, callable_of, frames_of
 from braze.shapes.expr import as_expr
 
 # Modes in which calls are recorded as CUDA graphs; None: where that pays. In others none is.
@@ -181,7 +181,7 @@ def _linked(
     if schedule.slots:
         size = rounded(schedule.arena_size)
         names["new_arena"] = DeviceArena(schedule, size, program.views, device).new
-    frames = Frames(schedule, sources, program.views, on_device=True)
+    frames = frames_of(schedule, sources, program.views, on_device=True)
     plain = callable_of(program, dict(names), frames, sources.title)
     made: CompiledGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:

@@ -1,0 +1,308 @@
+"""`braze.package`: capture and compile calls, and write them to a file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from braze import targets
+from braze.devices.cpu import DEVICE
+from braze.devices.device import Linked
+from braze.errors import CompilerNotFound, UserError
+from braze.frozen import frozen
+from braze.ir.captured.compile_request import CompileRequest, FrameValues
+from braze.ir.captured.frame import CapturedFrame
+from braze.ir.graphs.custom_gradient import without_custom_gradients
+from braze.ir.graphs.graph import Graph, devices_of, needs_gradients
+from braze.ir.graphs.joint_graph import PLAIN
+from braze.ir.kernels.kernel import KernelSources
+from braze.ir.kernels.schedule import Schedule
+from braze.marks import MARKS, Mark, marks_of_dimensions, put_marks
+from braze.options import Options, config, resolve
+from braze.packages.archive import write_archive
+from braze.packages.arguments import bind, describe, rebuild, signature_data
+from braze.packages.capturing import CapturedPlaces, PackagedCall
+from braze.packages.dynamic_shapes import exported_call, mark_dimensions
+from braze.packages.machine import process_facts, python_abi
+from braze.packages.program import program_data
+from braze.packages.state import StateWriter
+from braze.pipeline import capture_whole, compile_graph
+from braze.runtime.dispatch.argument_binding import make_binder
+from braze.runtime.launch.build_cache import build
+from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
+from braze.runtime.launch.frame_layout import lay_out_frame
+from braze.runtime.launch.kernel_launcher import launcher_object
+from braze.runtime.launch.launch_program import write_program
+from braze.runtime.launch.profiled_program import profiled_kernels
+from braze.trace import JOURNAL, CompileRecorder
+
+
+@final
+@frozen
+class _PackagedCall:
+    """One call to be packaged. target: the Python function, given `bound` before args."""
+
+    name: str
+    target: Any
+    bound: tuple[Any, ...]
+    signature: inspect.Signature
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def package(
+    model: Any,
+    args: Any = None,
+    path: str | os.PathLike[str] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    *,
+    weights: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> Path:
+    """Compile a call for inference on the CPU, and write it to a file that `braze.load_package`
+    runs in another process: without the model's source, without tracing, without a compiler.
+
+    model: a function, method or `nn.Module`; a program of `torch.export`; or methods by name,
+        `package({"prefill": (f, args), "decode": (g, args, kwargs, dynamic_shapes)}, path)`, which
+        share parameters and buffers.
+    args, kwargs: of an example call, which is not made. Tensors are inputs of the packaged call;
+        numbers, strings, flags and the structure of containers are part of it.
+    dynamic_shapes: as `torch.export.export` takes it: which sizes may change, by argument. Sizes
+        that `mark_dynamic` marked may, too; all others are those of the example.
+    weights: False leaves out what the model's `state_dict()` has; `load_state_dict` of the loaded
+        package gives it.
+    options: as of `braze.compile`.
+
+    Returns the path. Raises GraphBreakError where one graph cannot hold the call, UserError for
+    what a package cannot hold, CompilerNotFound without a C++ compiler, OSError where the file
+    cannot be written. A package is code: who loads it runs it.
+    """
+    if isinstance(model, Mapping):
+        path = args if path is None else path
+        given: list[Any] = [(name, *_method(name, method)) for name, method in model.items()]
+    else:
+        given = [("forward", model, args, kwargs, dynamic_shapes)]
+    if not isinstance(path, (str, os.PathLike)):
+        raise UserError(f"braze.package writes to a path, not {path!r}.")
+    base = resolve(config.snapshot(), fullgraph=True, dynamic=False, options=options)
+    writer = _Writer(replace(base, suppress_errors=False, packed_weights=0))
+    calls = [_call(*each) for each in given]
+    state = _state(calls, weights)
+    methods = {call.name: writer.method(call, state) for call in calls}
+    head = {
+        "process": process_facts(),
+        "launcher": writer.launcher(),
+        "methods": methods,
+        "state": state.write(writer.members),
+    }
+    write_archive(Path(path), head, writer.members)
+    return Path(path)
+
+
+# --- what is packaged ----------------------------------------------------------------------------
+
+
+def _method(name: object, method: Any) -> tuple[Any, Any, Any, Any]:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise UserError(f"braze.package: {name!r} cannot be the name of a method.")
+    if not isinstance(method, tuple) or not 1 <= len(method) <= 4:
+        raise UserError(
+            f"braze.package: the method {name!r} is (function, args, kwargs, dynamic_shapes), of "
+            f"which the last two may be missing, not {method!r}."
+        )
+    function, args, kwargs, dynamic_shapes = [*method, None, None, None][:4]
+    return function, args, kwargs, dynamic_shapes
+
+
+def _call(name: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> _PackagedCall:
+    """The function behind a model, and arguments whose tensors are marked as they may change."""
+    found: dict[int, Any] = {}
+    if isinstance(model, torch.export.ExportedProgram):
+        model, args, kwargs, found = exported_call(model, args, kwargs)
+    if not isinstance(args, (tuple, list)):
+        raise UserError(f"braze.package: args is a tuple of arguments, not {args!r}.")
+    args, kwargs = tuple(args), dict(kwargs or {})
+    target, bound, signature = _frame_of(model)
+    try:
+        given = bind(signature, args, kwargs)
+    except TypeError as error:
+        raise UserError(f"braze.package: {name}(): {error}") from error
+    leaves: list[tuple[str, torch.Tensor]] = []
+    structure = {key: describe(value, key, leaves) for key, value in given.items()}
+    copies: dict[int, torch.Tensor] = {}
+    for _, leaf in leaves:
+        if id(leaf) not in copies:
+            copies[id(leaf)] = _copy(leaf, found.get(id(leaf), {}))
+    made = [copies[id(leaf)] for _, leaf in leaves]
+    arguments = {key: rebuild(part, made) for key, part in structure.items()}
+    if dynamic_shapes is not None:
+        mark_dimensions(arguments, dynamic_shapes)
+    bindings = inspect.BoundArguments(signature, arguments)
+    return _PackagedCall(name, target, bound, signature, bindings.args, bindings.kwargs)
+
+
+def _copy(tensor: torch.Tensor, marks: Mapping[int, Any]) -> torch.Tensor:
+    """A tensor of the same memory, without gradients, that is marked as the original is."""
+    made = tensor.detach()
+    put_marks(made, {**marks_of_dimensions(tensor), **marks})
+    return made
+
+
+def _frame_of(model: Any) -> tuple[Any, tuple[Any, ...], inspect.Signature]:
+    """The Python function of a model, the arguments that it has already, and the signature of the
+    rest."""
+    target: Any
+    bound: tuple[Any, ...] = ()
+    if isinstance(model, torch.nn.Module):
+        original = targets.original_module(model)
+        target = targets.call_function(original)
+        signature = inspect.signature(original.forward)
+        return target, (original,), _without_annotations(signature)
+    if isinstance(model, types.MethodType):
+        owner: Any = model.__self__
+        is_module = isinstance(owner, torch.nn.Module)
+        bound = (targets.original_module(owner) if is_module else owner,)
+        target = model.__func__
+        if MARKS.of(target) is Mark.COMPILED:
+            target = target.__wrapped__
+    else:
+        target = model.__wrapped__ if MARKS.of(model) is Mark.COMPILED else model
+    if not targets.is_program(target):
+        raise UserError(
+            f"braze.package takes a Python function, a method or a module, not {model!r}."
+        )
+    return target, bound, _without_annotations(inspect.signature(model))
+
+
+def _without_annotations(signature: inspect.Signature) -> inspect.Signature:
+    empty = inspect.Parameter.empty
+    return inspect.Signature([p.replace(annotation=empty) for p in signature.parameters.values()])
+
+
+def _state(calls: Sequence[_PackagedCall], weights: bool) -> StateWriter:
+    """What writes the tensors of the calls' modules."""
+    names: dict[int, list[str]] = {}
+    later: set[int] = set()
+    for module in {id(b): b for call in calls for b in call.bound}.values():
+        if not isinstance(module, torch.nn.Module):
+            continue
+        kept = module.state_dict(keep_vars=True)
+        found = [*kept.items(), *module.named_buffers(remove_duplicate=False)]
+        for name, tensor in found:
+            if isinstance(tensor, torch.Tensor) and name not in names.get(id(tensor), ()):
+                names.setdefault(id(tensor), []).append(name)
+        persistent = {id(tensor) for tensor in kept.values()}
+        later |= persistent
+    return StateWriter(names, later, bound_later=not weights)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(slots=True)
+class _Writer:
+    """Compiles calls; members: the files of the package."""
+
+    options: Options
+    members: dict[str, Any] = field(default_factory=dict)
+
+    def method(self, call: _PackagedCall, state: StateWriter) -> dict[str, Any]:
+        """A call as JSON."""
+        captured, values = self._captured(call)
+        arguments = bind(call.signature, call.args, dict(call.kwargs))
+        places = CapturedPlaces(call.name, values, len(call.bound), arguments, state.add)
+        data = PackagedCall(captured, places).data()
+        return {
+            "signature": signature_data(call.signature),
+            **data,
+            **self._graph(call, captured, state),
+        }
+
+    def _captured(self, call: _PackagedCall) -> tuple[CapturedFrame, FrameValues]:
+        target = call.target
+        given = (*call.bound, *call.args)
+        with torch.no_grad():
+            values = FrameValues(make_binder(target)(*given, **call.kwargs), (), target.__globals__)
+            request = CompileRequest(target.__code__, 0, values, target)
+            eagerly = functools.partial(target, *given, **call.kwargs)
+            return capture_whole(request, self.options, eagerly), values
+
+    def _graph(
+        self, call: _PackagedCall, captured: CapturedFrame, state: StateWriter
+    ) -> dict[str, Any]:
+        graph = without_custom_gradients(captured.graph)
+        others = [str(device) for device in devices_of(graph) if device.type != "cpu"]
+        if others:
+            raise UserError(
+                f"braze.package: {call.name} computes on {', '.join(others)}: packages "
+                "are for the CPU."
+            )
+        if needs_gradients(graph):
+            raise UserError(
+                f"braze.package: {call.name} computes with gradients enabled: packages "
+                "are for inference."
+            )
+        code = call.target.__code__
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        recorder = CompileRecorder(JOURNAL, f"package {call.name}", place)
+        with recorder.finishing("packaged"), torch.no_grad():
+            plan, sources = self._planned(graph, recorder)
+            program = write_program(plan, sources)
+        layout = lay_out_frame(plan, sources, program.views)
+        return {
+            "program": program_data(program, layout, state.add),
+            "library": self._library(sources),
+            "entries": [segment.entry for segment in sources.segments],
+            "title": f"braze package, {call.name}",
+            "kernels": [
+                [kernel.name for kernel in kernels] for kernels in profiled_kernels(plan, sources)
+            ],
+        }
+
+    def _planned(self, graph: Graph, recorder: CompileRecorder) -> tuple[Schedule, KernelSources]:
+        """The stages of the compiler up to the sources."""
+        found: list[tuple[Schedule, KernelSources]] = []
+
+        def keep(plan: Schedule, sources: KernelSources, *_: object) -> Linked:
+            found.append((plan, sources))
+            return lambda _: []
+
+        compile_graph(graph, self.options, recorder, PLAIN, replace(DEVICE, link=keep))
+        return found.pop()
+
+    def _library(self, sources: KernelSources) -> str | None:
+        """The member of a graph's kernels."""
+        if not sources.segments:
+            return None
+        toolchain = find_for_kernels(self.options)
+        if isinstance(toolchain, NoCompiler):
+            raise CompilerNotFound(toolchain.reason)
+        return self._add(build(sources.units, toolchain, self.options).image)
+
+    def launcher(self) -> dict[str, Any] | None:
+        """What calls the kernels, for processes with this Python."""
+        if not self.members:
+            return None
+        toolchain = find_for_kernels(self.options)
+        built = (
+            None if isinstance(toolchain, NoCompiler) else launcher_object(toolchain, self.options)
+        )
+        return None if built is None else {"abi": python_abi(), "member": self._add(built.image)}
+
+    def _add(self, image: bytes) -> str:
+        for name, known in self.members.items():
+            if known == image:
+                return name
+        name = f"objects/{len(self.members)}"
+        self.members[name] = image
+        return name

@@ -1,0 +1,3 @@
+"""Braze's version."""
+
+VERSION = "0.1.0"
