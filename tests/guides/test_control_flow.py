@@ -12,6 +12,7 @@ from torch._higher_order_ops.scan import scan
 from torch.func import grad, vmap
 
 import braze
+from braze.trace import Journal
 from tests.guides.graphs import in_one_graph
 
 WEIGHT = torch.linspace(-1, 1, 8)
@@ -48,6 +49,52 @@ def test_branches_of_a_batch_that_write_are_refused() -> None:
 
     with pytest.raises(RuntimeError):
         braze.compile(program, fullgraph=True)(torch.randn(4, 3))
+
+
+def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+    made: torch.Tensor = torch.cond(
+        x.sum() > 0, lambda x: x @ x * scale, lambda x: x @ x + scale * 2, (x,)
+    )
+    return made
+
+
+def accumulated(x: torch.Tensor, scale: float) -> torch.Tensor:
+    made: torch.Tensor = scan(lambda c, row: (c * scale + row, c * (scale + 1)), x[0], x)[1]
+    return made
+
+
+def _accumulated(x: torch.Tensor, scale: float) -> torch.Tensor:
+    carried, made = x[0], []
+    for row in x:
+        made.append(carried * (scale + 1))
+        carried = carried * scale + row
+    return torch.stack(made)
+
+
+NUMBERS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (scaled, lambda x, s: x @ x * s if x.sum() > 0 else x @ x + s * 2),
+    (accumulated, _accumulated),
+]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(("program", "meaning"), NUMBERS)
+def test_functions_close_over_numbers_that_change(
+    program: Callable[..., Any], meaning: Callable[..., Any], gradients: bool, journal: Journal
+) -> None:
+    """One graph serves them all; another one the first."""
+    compiled = braze.compile(program, fullgraph=True)
+    for scale in (1.0, 2.5, 3.5, -1.0):
+        for sign in (1, -1):
+            x = (torch.rand(3, 3) * sign).requires_grad_(gradients)
+            found, expected = compiled(x, scale), meaning(x, scale)
+            torch.testing.assert_close(found, expected)
+            if gradients:
+                pair = [torch.autograd.grad(made.sum(), x)[0] for made in (found, expected)]
+                torch.testing.assert_close(*pair)
+    records = journal.records()
+    assert sum(record.outcome == "graph" for record in records) == 2
+    assert not any(record.fallbacks for record in records)
 
 
 def test_scan_as_its_documentation_shows_it() -> None:

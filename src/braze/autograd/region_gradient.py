@@ -18,6 +18,7 @@ import torch
 
 from braze.autograd.joint import NotDifferentiable, trace_joint
 from braze.compat.torch.aten import aten
+from braze.compat.torch.dispatcher import WithoutModes
 from braze.ir.graphs.graph import Graph, Node, Output, Value, operands, replace_operands
 from braze.ir.graphs.joint_graph import JointGraph
 from braze.ir.graphs.region import LoopGradient, RegionKind, RegionOp
@@ -58,7 +59,8 @@ def differentiate_region(
 def gradient_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
     """The graph from a region's operands, and the gradients of its results that are given, to the
     gradients of the operands that are wanted, each contiguous and in memory of its own."""
-    joint = trace_joint(_asking(graph, wanted), given)
+    with WithoutModes():  # the trace of the graph around the region goes on behind it
+        joint = trace_joint(_asking(graph, wanted), given)
     forward, makers = joint.forward, _makers(joint)
     top = max([-1, *[v.index for v in (*forward.inputs, *makers, *joint.tangents) if v]])
     numbers = itertools.count(top + 1)

@@ -59,7 +59,7 @@ def record_region(
             value = recorder.restride(value, type)
         seen.add(value)
         made.append(value)
-    calls = tuple(_live(recorder.calls[begun:], made))
+    calls = _with_numbers(recorder, _live(recorder.calls[begun:], made))
     inside = {value for call in calls for value in call[3]}
     read = [value for call in calls for value in values_in((tuple(call[1]), call[2]))]
     reads = dict.fromkeys(value for value in read if value not in inside)
@@ -127,6 +127,24 @@ def _is_own(recorder: GraphRecorder, value: Value, begun: int) -> bool:
     """Whether a value is in memory that a call of the region made."""
     maker = next((c for c in recorder.calls[begun:] if value in c[3]), None)
     return maker is not None and makes_own(maker[0])
+
+
+def _with_numbers(recorder: GraphRecorder, calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The calls, behind those that compute the numbers that they read from outside: a region is
+    given tensors. A float from outside that changes is in one (`symbolic_floats.py`)."""
+    inside = {value for call in calls for value in call[3]}
+    waiting = [value for call in calls for value in values_in((tuple(call[1]), call[2]))]
+    before: list[Call] = []
+    while waiting:
+        value = waiting.pop()
+        maker = None if isinstance(value.type, TensorType) else recorder.maker(value)
+        if value in inside or maker is None:
+            continue
+        before.append(maker)
+        inside.update(made for made in maker[3] if made is not None)
+        waiting += values_in((tuple(maker[1]), maker[2]))
+    before.sort(key=lambda call: min(made.index for made in call[3] if made is not None))
+    return *before, *calls
 
 
 def _live(calls: Sequence[Call], results: Sequence[Value]) -> list[Call]:

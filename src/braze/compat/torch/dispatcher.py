@@ -63,6 +63,25 @@ class WithoutMode:
             push_dispatch_mode(self._mode)
 
 
+@final
+class WithoutModes:
+    """A block in which no dispatch mode is active: what is traced in it is no part of a trace that
+    goes on."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: list[Any] = []
+
+    def __enter__(self) -> None:
+        while dispatch_mode_count():
+            self._found.append(pop_dispatch_mode(None))
+
+    def __exit__(self, *exception: object) -> None:
+        while self._found:
+            push_dispatch_mode(self._found.pop())
+
+
 _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
