@@ -64,7 +64,8 @@ def test_changed_weights_are_never_missed() -> None:
         ):
             change(model[0].weight.detach())
             change(model[2].weight)
-            torch.testing.assert_close(compiled(x), model(x))
+            # Sums of equal weights cancel: a missed change would differ by far more.
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
 
 
 def test_activations_are_fused_into_products() -> None:
