@@ -84,7 +84,7 @@ def take_snapshot(
 def _weak_reference(value: Any) -> Callable[[], object]:
     """Gives None once the value is gone. Of a tensor the storage is referred to: a tensor to which
     there are weak references is one that `torch.utils.swap_tensors` refuses."""
-    if not isinstance(value, torch.Tensor):
+    if not issubclass(type(value), torch.Tensor):  # isinstance asks objects for their class
         return weakref.ref(value)
     storage = StorageWeakRef(value.untyped_storage())
     return lambda: None if storage.expired() else storage
