@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import torch
 
 from braze.compat.torch.aten import aten
 from braze.tracing.errors import Untraceable
-from braze.tracing.fake_tensor import Place, is_detached
+from braze.tracing.fake_tensor import Place, TracedTensor, is_detached
 from braze.tracing.shape_rules.strides import overlaps_itself, shares_elements
 
 # The views whose elements may share memory where those of what they are made from do not; those of
@@ -36,6 +39,15 @@ def check_write(place: Place, differentiable: bool, is_uniform: bool) -> None:
         raise Untraceable("a write to elements that share memory, as after unfold()")
     if differentiable and is_detached(place):
         raise Untraceable("a detached tensor gets a history that its memory has not elsewhere")
+
+
+def check_apart(written: Sequence[TracedTensor], given: Sequence[TracedTensor]) -> None:
+    """Raise Untraceable where tensors given to one call are in one memory, to which it writes: an
+    operator reads there what it has written, and a graph gives it copies. given: all that the call
+    gets, those that it writes to among them."""
+    bases = Counter(id(tensor.place.base or tensor.place) for tensor in given)
+    if any(bases[id(tensor.place.base or tensor.place)] > 1 for tensor in written):
+        raise Untraceable("one call writes to and is given tensors that share memory")
 
 
 # --- private ---------------------------------------------------------------------------------

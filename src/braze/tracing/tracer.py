@@ -36,7 +36,7 @@ from braze.tracing.finalize import FinishedTrace, finish_trace, writes_of
 from braze.tracing.graph_inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.tracing.graph_recorder import GraphRecorder
 from braze.tracing.kernel_checks import check_arguments
-from braze.tracing.mutation_checks import UNIFORM_WRITES, check_write, is_view_outside
+from braze.tracing.mutation_checks import UNIFORM_WRITES, check_apart, check_write, is_view_outside
 from braze.tracing.op_schema import OperatorKind, OpFacts, describe_op
 from braze.tracing.scalar_overflow import check_numbers
 from braze.tracing.shape_rules.argument_types import (
@@ -568,10 +568,21 @@ def _written_arguments(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, 
     ]
 
 
+def _tensors_in(values: Iterable[Any]) -> Iterator[TracedTensor]:
+    """The fake tensors among arguments, and in lists of them."""
+    for value in values:
+        if type(value) is TracedTensor:
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors_in(value)
+
+
 def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert facts.functional is not None
     schema = facts.op._schema
     written = _written_arguments(facts, args, kwargs)
+    targets = [*_tensors_in(written)]
+    check_apart(targets, targets)
     out_names = {facts.argument_names[p] for p in facts.written if schema.arguments[p].is_out}
     grad = _is_grad_enabled()
     values: list[Any] = []
@@ -655,6 +666,7 @@ def _opaque_write(
     fresh_types = tuple(t for t, alias in zip(returned, aliased) if not alias)
     flat = [t for w in written for t in (w if isinstance(w, (list, tuple)) else (w,))]
     flat = [t for t in flat if t is not None]
+    check_apart(flat, [*_tensors_in(args), *_tensors_in(kwargs.values())])
     results = recorder.emit_typed(
         facts.op, values, keywords, (*fresh_types, *(t.place.type for t in flat))
     )
