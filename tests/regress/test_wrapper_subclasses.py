@@ -402,3 +402,30 @@ def test_compositions_in_python_are_interpreted(monkeypatch):
     torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x)[0], expected)
     monkeypatch.setitem(globals(), "FACTOR", 4.0)
     torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_wrapped_parameters_are_parameters():
+    m = nn.Linear(3, 3, bias=False)
+    m.weight = nn.Parameter(Pair(torch.ones(3, 3), torch.zeros(3, 3)), requires_grad=False)
+
+    def f(x, weight, plain):
+        kinds = [isinstance(w, nn.Parameter) for w in (m.weight, weight, plain)]
+        return x * (1 + 2 * kinds[0] + 4 * kinds[1] + 8 * kinds[2])
+
+    given = torch.ones(2), m.weight, Pair(torch.ones(1), torch.ones(1))
+    compiled = braze.compile(f, fullgraph=True)
+    assert f(*given)[0] == 7 and torch.equal(compiled(*given), f(*given))
+    given = torch.ones(2), given[2], m.weight
+    assert f(*given)[0] == 11 and torch.equal(compiled(*given), f(*given))
+
+
+def test_wrapped_parameters_made_inside_are_registered():
+    def f(module, x):
+        module.w = nn.Parameter(x, requires_grad=False)
+        return module.w + 1
+
+    for run in (f, braze.compile(f)):
+        module = nn.Module()
+        with torch.no_grad():
+            run(module, Pair(torch.ones(2), torch.zeros(2)))
+        assert list(module.state_dict()) == ["w"] and "w" not in module.__dict__

@@ -26,6 +26,7 @@ from braze.compat.torch.tensor_abi import LEGACY_TYPE
 from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_lazy
+from braze.tracing.wrapper_fake import WrapperFake
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -96,6 +97,10 @@ def _is_marked(interpreter: Interpreter, value: Any, mark: str) -> bool:
     if guard_context.lookup(guard_context.type_of(value), mark) is not ABSENT:
         raise BreakRequested("unsupported-attribute", f"{mark} of a class of tensors")
     real = interpreter.tracer.real_of(value)
+    if type(value) is WrapperFake:
+        if mark in value.attributes:
+            return bool(value.attributes[mark])
+        real = value.real
     if real is None:
         return False
     key = (id(value), mark)
