@@ -192,6 +192,51 @@ def test_changes_are_not_seen_until_reset() -> None:
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+def _replace_in_list(model: nn.Module) -> None:
+    model.parts[0] = nn.Linear(8, 8)
+
+
+def _swap(model: nn.Module) -> None:
+    model.first, model.second = model.second, model.first
+
+
+def _replace_twice(model: nn.Module) -> None:
+    for _ in range(2):
+        model.first = nn.Linear(8, 8)
+
+
+REPLACEMENTS: dict[str, Callable[[nn.Module], None]] = {
+    "an attribute": lambda model: setattr(model, "first", nn.Linear(8, 8)),
+    "an item of a list": _replace_in_list,
+    "an item of a dict": lambda model: model.named.update({"a": nn.Linear(8, 8)}),
+    "swapped": _swap,
+    "replaced twice": _replace_twice,
+    "of another size": lambda model: setattr(model, "second", nn.Linear(8, 5)),
+}
+
+
+class _Parts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.parts = nn.ModuleList([nn.Linear(8, 8)])
+        self.named = nn.ModuleDict({"a": nn.Linear(8, 8)})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.named["a"](self.parts[0](self.first(x))))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_parts_that_are_replaced_are_seen(name: str) -> None:
+    model, x = _Parts(), torch.randn(4, 8)
+    compiled = braze.compile(model, options=FREEZE)
+    compiled(x)
+    REPLACEMENTS[name](model)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), model(x))
+
+
 @torch.no_grad()
 def test_each_module_has_its_own_constants() -> None:
     def call(model: nn.Module, x: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,9 @@
     inputs: L['x'], L['self'].weight              inputs: L['x']
     graph:  input %0, input %1                    graph:  input %0, constant %1
 
-No guard asks for a weight then: the one module that leads to it is compared by identity, so that
-an entry never serves another one. Left as inputs: what the frame writes to, gives back as a result
-or a view, has symbolic sizes, or belongs to no module.
+No guard asks for a weight then: the modules that lead to it are compared by identity, so that an
+entry never serves another one, nor a part that was replaced. Left as inputs: what the frame writes
+to, gives back as a result or a view, has symbolic sizes, or belongs to no module.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ _OF_PAIRS = frozenset({GuardKind.SAME_OBJECT, GuardKind.DIFFERENT_OBJECT})
 class FrozenTensor:
     """A parameter or buffer that a frame reads.
 
-    input: the number of the graph's input. root: where the outermost module is found that leads to
-    it, and that module."""
+    input: the number of the graph's input. modules: those that lead to it, by where they are."""
 
     input: int
     tensor: torch.Tensor
-    root: Source
-    module: torch.nn.Module
+    modules: Mapping[Source, torch.nn.Module]
 
 
 def find_parameters(
@@ -66,9 +64,9 @@ def find_parameters(
             continue
         if not all(type(size) is int for size in (*kind.shape, *kind.stride)):
             continue
-        owner = owners.of(source)
-        if owner is not None:
-            found.append(FrozenTensor(number, read(source), *owner))
+        modules = owners.of(source)
+        if modules:
+            found.append(FrozenTensor(number, read(source), modules))
     return tuple(found)
 
 
@@ -84,12 +82,12 @@ def freeze_parameters(captured: CapturedFrame, tensors: Collection[FrozenTensor]
     inputs = tuple([value for n, value in enumerate(graph.inputs) if n not in gone])
     draws = [replace(d, input=numbers.get(d.input, -1)) for d in captured.draws]
     sources = {captured.inputs[n] for n in gone}
-    roots = {each.root: each.module for each in tensors}
+    modules = {source: m for each in tensors for source, m in each.modules.items()}
     narrowed = [_without(guard, sources) for guard in captured.guards]
     kept = [guard for guard in narrowed if guard is not None]
     return replace(
         captured,
-        guards=(*kept, *_guards_on(roots, captured.guards)),
+        guards=(*kept, *_guards_on(modules, captured.guards)),
         inputs=tuple([captured.inputs[n] for n in places]),
         graph=replace(graph, inputs=inputs, constants=(*graph.constants, *constants)),
         draws=tuple(draws),
@@ -149,20 +147,14 @@ class _Owners:
         self._read = read
         self._held: dict[int, set[int]] = {}  # by module: its parameters and buffers
 
-    def of(self, source: Source) -> tuple[Source, torch.nn.Module] | None:
-        """Where the outermost module is that leads to a parameter or buffer of one, and what it is;
-        None of any other tensor."""
+    def of(self, source: Source) -> dict[Source, torch.nn.Module]:
+        """The modules that lead to a parameter or buffer of one, by where they are; none of any
+        other tensor."""
         tensor = self._read(source)
-        modules = [(each, found) for each in _prefixes(source) if (found := self._module(each))]
-        if not isinstance(tensor, torch.Tensor) or not modules:
-            return None
-        if not any(id(tensor) in self._tensors(module) for _, module in modules):
-            return None
-        return modules[-1]
-
-    def _module(self, source: Source) -> torch.nn.Module | None:
-        found = self._read(source)
-        return found if isinstance(found, torch.nn.Module) else None
+        found = {each: self._read(each) for each in _prefixes(source)}
+        modules = {each: m for each, m in found.items() if isinstance(m, torch.nn.Module)}
+        is_held = any(id(tensor) in self._tensors(module) for module in modules.values())
+        return modules if is_held else {}
 
     def _tensors(self, module: torch.nn.Module) -> set[int]:
         if id(module) not in self._held:
@@ -204,8 +196,10 @@ def _without(guard: Guard, gone: Collection[Source]) -> Guard | None:
     return guard
 
 
-def _guards_on(roots: Mapping[Source, torch.nn.Module], guards: Sequence[Guard]) -> Iterator[Guard]:
+def _guards_on(
+    modules: Mapping[Source, torch.nn.Module], guards: Sequence[Guard]
+) -> Iterator[Guard]:
     origins = {guard.source: guard.origin for guard in guards}
-    for source, module in roots.items():
+    for source, module in modules.items():
         if not isinstance(source, ObjectSource):  # the entry holds that very object
             yield Guard(source, GuardKind.ID_MATCH, module, origins.get(source, UNKNOWN))
