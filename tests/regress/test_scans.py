@@ -15,6 +15,7 @@ from torch import nn
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 import braze
 from braze.trace import Journal
@@ -266,3 +267,38 @@ def test_a_step_of_training_is_one_graph() -> None:
         loss = cell(model, x, loop)[1].square().mean()
         loss.backward()
         torch.testing.assert_close(found, (loss.detach(), [p.grad for p in model.parameters()]))
+
+
+ALONG_COLUMNS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": lambda a, b: associative_scan(torch.add, a, 1, combine_mode="generic") * b,
+    "product": lambda a, b: associative_scan(torch.mul, a, 1, combine_mode="generic") * b,
+    "moved": lambda a, b: associative_scan(torch.add, a.mT, 0, combine_mode="generic") * b.mT,
+    "scan": lambda a, b: scan(lambda c, r: (c * r, c + r), a[:, 0] * 0 + 1, a, dim=1)[1] * b,
+}
+
+
+@pytest.mark.parametrize("name", ALONG_COLUMNS)
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_gradients_along_columns_of_changing_sizes(name: str, dynamic: bool | None) -> None:
+    """What a turn is given lies in memory otherwise than what the turn before gave."""
+    f = ALONG_COLUMNS[name]
+    compiled = braze.compile(f, dynamic=dynamic)
+    for columns in (3, 8, 5):
+        a, b = torch.rand(2, columns, requires_grad=True), torch.rand(2, columns)
+        expected = torch.autograd.grad(f(a, b).sum(), a)
+        torch.testing.assert_close(torch.autograd.grad(compiled(a, b).sum(), a), expected)
+
+
+def test_gradients_of_a_loop_over_a_transposed_tensor() -> None:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        turns = torch.tensor(3)
+        _, made = while_loop(
+            lambda n, y: n > 0, lambda n, y: (n - 1, (y * 2).clone()), (turns, x.t())
+        )
+        return made * w
+
+    compiled = braze.compile(f, dynamic=True)
+    for rows in (3, 5):
+        x, w = torch.rand(rows, 4, requires_grad=True), torch.rand(4, rows)
+        (found,) = torch.autograd.grad(compiled(x, w).sum(), x)
+        torch.testing.assert_close(found, 8 * w.t())

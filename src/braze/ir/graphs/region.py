@@ -13,8 +13,10 @@ graphs are compiled with the graph that holds it, and a call runs only those tha
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias, final
 
 import torch
@@ -25,6 +27,9 @@ from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph, Node
 from braze.ir.graphs.run_graph import compile_graph_runner
 from braze.ir.types import TensorType, ValueType
+from braze.shapes.expr import Expr, Symbol
+from braze.shapes.linear import linear_in
+from braze.shapes.substitution import evaluate
 
 Program: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
 # (operator, operands, sizes, types of the results) -> results: runs the operator, or records it.
@@ -182,8 +187,11 @@ def call_region(
 
 def _with_layouts(graph: Graph, program: Program) -> Program:
     """The program with its inputs in the strides that it was compiled for: a pass over the graph
-    around it may have given them others."""
-    strides = [_numbers(value.type) for value in graph.inputs]
+    around it, or the turn before, may have given them others."""
+    kinds = [value.type for value in graph.inputs]
+    strides = [_numbers(kind) for kind in kinds]
+    if any(s is None and isinstance(kind, TensorType) for s, kind in zip(strides, kinds)):
+        return _with_symbolic_layouts(kinds, program)
 
     def run(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
         pairs = zip(inputs, strides)
@@ -193,12 +201,43 @@ def _with_layouts(graph: Graph, program: Program) -> Program:
     return run
 
 
-def _numbers(kind: ValueType) -> tuple[int, ...] | None:
-    """The strides of a type; None where some are symbols."""
+def _with_symbolic_layouts(kinds: Sequence[ValueType], program: Program) -> Program:
+    """The same where strides are expressions of the sizes of inputs."""
+
+    @functools.lru_cache(maxsize=8)
+    def strides_at(shapes: tuple[Any, ...]) -> list[tuple[int, ...] | None]:
+        values = dict(_symbols_in(kinds, shapes))
+        return [_numbers(kind, values) for kind in kinds]
+
+    def run(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
+        shapes = tuple([x.shape if isinstance(x, torch.Tensor) else None for x in inputs])
+        pairs = zip(inputs, strides_at(shapes[: len(kinds)]))
+        laid_out = [x if s is None else _laid_out(x, s) for x, s in pairs]
+        return program([*laid_out, *inputs[len(kinds) :]])
+
+    return run
+
+
+def _symbols_in(kinds: Sequence[ValueType], shapes: Sequence[Any]) -> Iterator[tuple[Symbol, int]]:
+    """The symbols that are sizes of inputs, and what they are at these shapes."""
+    for kind, shape in zip(kinds, shapes):
+        if isinstance(kind, TensorType) and shape is not None:
+            for size, number in zip(kind.shape, shape):
+                found = linear_in(size) if isinstance(size, Expr) else None
+                if found is not None and found[1:] == (1, 0):
+                    yield found[0], number
+
+
+def _numbers(
+    kind: ValueType, values: Mapping[Symbol, int] = MappingProxyType({})
+) -> tuple[int, ...] | None:
+    """The strides of a type; None where some are symbols that have no value."""
     if not isinstance(kind, TensorType):
         return None
-    stride = tuple([step for step in kind.stride if isinstance(step, int)])
-    return stride if len(stride) == len(kind.stride) else None
+    try:
+        return tuple([evaluate(step, values) for step in kind.stride])
+    except KeyError:
+        return None
 
 
 def _laid_out(tensor: Any, stride: Any) -> Any:
