@@ -237,6 +237,24 @@ def test_parts_that_are_replaced_are_seen(name: str) -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_autocast_casts_weights_once(inside: bool) -> None:
+    model, x = nn.Linear(16, 16), torch.randn(4, 16)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(
+            "cpu", torch.bfloat16, enabled=inside or torch.is_autocast_enabled("cpu")
+        ):
+            return model(x)
+
+    compiled = braze.compile(call, options=FREEZE)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=not inside):
+        for _ in range(2):
+            found, expected = compiled(x), call(x)
+            assert found.dtype is torch.bfloat16
+            torch.testing.assert_close(found, expected)
+
+
 @torch.no_grad()
 def test_each_module_has_its_own_constants() -> None:
     def call(model: nn.Module, x: torch.Tensor) -> torch.Tensor:

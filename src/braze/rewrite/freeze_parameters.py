@@ -25,7 +25,7 @@ from braze.frozen import frozen
 from braze.ir.captured.frame import CapturedFrame
 from braze.ir.captured.guard import Guard, GuardKind
 from braze.ir.captured.source import ObjectSource, Source, operands_of
-from braze.ir.graphs.graph import Constant, Value, needs_gradients
+from braze.ir.graphs.graph import Constant, Graph, Value, needs_gradients, operands
 from braze.ir.origin import UNKNOWN
 from braze.ir.types import TensorType
 from braze.trace import CompileRecorder
@@ -120,7 +120,7 @@ class Freezer:
         """The frame with parameters and buffers as constants. read: as in `find_parameters`.
         Raises CannotFreeze where it records gradients or writes to a constant of another graph."""
         origin = recorder.origin
-        if needs_gradients(captured.graph):
+        if _gives_gradients(captured.graph):
             hint = "Call it under torch.no_grad() or torch.inference_mode(), or without the option."
             raise CannotFreeze("this call records gradients", origin=origin, hint=hint)
         for source, tensor in written_tensors(captured, read).items():
@@ -138,6 +138,20 @@ class Freezer:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _gives_gradients(graph: Graph) -> bool:
+    """Whether gradients flow from a result, or what is written, to an input. Autocast records those
+    of its casts of weights, also where nothing else does."""
+    if not needs_gradients(graph):
+        return False
+    tracked = {value for value in graph.inputs if getattr(value.type, "requires_grad", False)}
+    for node in graph.nodes:
+        if node.grad_enabled and not tracked.isdisjoint(operands(node)):
+            tracked.update(value for value in node.outputs if value is not None)
+    given = [output.value for output in graph.outputs] + [m.value for m in graph.mutations]
+    made = {value for node in graph.nodes for value in node.outputs if value is not None}
+    return any(value in tracked and value in made for value in given)
 
 
 class _Owners:
