@@ -115,6 +115,14 @@ CATALOGUE: dict[str, BreakReason] = {
         "Operator whose sizes are not known",
         "no rule says which sizes the results of an operator have before it runs: {detail}",
         "give it one with torch.library.register_fake; sizes that depend on data have none",
+        example=(
+            '@torch.library.custom_op("examples::doubled", mutates_args=())\n'
+            "def doubled(x: torch.Tensor) -> torch.Tensor:\n"
+            "    return x * 2\n"
+            "\n\n"
+            "def f(x):\n"
+            "    return doubled(x) + 1"
+        ),
     ),
     "triton-kernel": BreakReason(
         "Launch of a Triton kernel",
