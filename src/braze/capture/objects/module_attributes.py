@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from braze.capture.frames.control_signals import ProgramRaised
-from braze.capture.state.guard_context import TENSORS
+from braze.capture.state.guard_context import TENSORS, GuardContext
 from braze.capture.state.side_effects import DELETED
 from braze.compat.torch.nn_modules import INSTANCE_HOOKS, global_hooks, has_hooks
 from braze.ir.captured.guard import ABSENT
@@ -115,7 +115,7 @@ def has_no_hooks(interpreter: Any, module: Any) -> bool:
     return True
 
 
-def _shares(guard_context: Any, space: dict[str, Any], names: Iterable[str]) -> bool:
+def _shares(guard_context: GuardContext, space: dict[str, Any], names: Iterable[str]) -> bool:
     """Whether a module made in the frame has dicts from outside: a shallow copy has its
     original's."""
     return any(id(space.get(name)) in guard_context.known for name in names)

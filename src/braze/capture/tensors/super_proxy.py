@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.state.guard_context import TENSORS
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 
 @final
@@ -19,7 +22,7 @@ class SuperOfTensor:
         self.__self_class__ = cls
 
 
-def make_super(interpreter: Any, start: Any, owner: Any) -> Any:
+def make_super(interpreter: Interpreter, start: Any, owner: Any) -> Any:
     """`super(start, owner)`."""
     if type(owner) not in TENSORS:
         return interpreter.native(super, start, owner)
