@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import final
@@ -64,21 +65,27 @@ class _RunningCompiler:
 
     def __init__(self) -> None:
         self._processes: set[tuple[int, subprocess.Popen[str]]] = set()
+        self._ended: set[tuple[int, subprocess.Popen[str]]] = set()
 
     @contextlib.contextmanager
     def noted(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        """A process, while it is waited for."""
+        """A process, while it is waited for. Where it was ended with this one, the thread that
+        waited goes no further: PyTorch's kernels would run in an interpreter that is finalized,
+        and end the process by std::terminate as they ask for its lock."""
         entry = os.getpid(), process
         self._processes.add(entry)
         try:
             yield
         finally:
+            if entry in self._ended and threading.current_thread() is not threading.main_thread():
+                threading.Event().wait()
             self._processes.discard(entry)
 
     def end(self) -> None:
         """End them; a forked child leaves its parent's alone."""
         for owner, process in list(self._processes):
             if owner == os.getpid():
+                self._ended.add((owner, process))
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
 
