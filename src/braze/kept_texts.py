@@ -39,11 +39,18 @@ class PassNote:
 @frozen
 class KernelNote:
     """One kernel: its name, the bytes of the buffers that it reads and writes (those of known
-    sizes), and the places in the program that it computes."""
+    sizes), and the places in the program that it computes.
+
+    graph: the title of its graph. operations: of its product, multiplications and additions; 0
+    where it has none, or one of sizes that are not known. is_whole: all sizes are known.
+    """
 
     name: str
     bytes: int
     places: tuple[str, ...]
+    graph: str = ""
+    operations: int = 0
+    is_whole: bool = True
 
 
 @final

@@ -88,10 +88,10 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
-from braze.ir.kernels.loops import LoopProgram, bytes_of
+from braze.ir.kernels.loops import LoopProgram, bytes_of, has_known_sizes
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.print_schedule import print_fusion, print_schedule
-from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, origins_of
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, operations_of, origins_of
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
 from braze.kept_texts import KernelNote
@@ -155,11 +155,11 @@ def compile_graph(
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
-        sources = dataclasses.replace(sources, title=title)
+        sources = dataclasses.replace(sources, title=title, times=recorder.times_of(title))
         files.kernels(plan, sources, options)
         kernels = [step for step in plan.steps if isinstance(step, Kernel)]
         recorder.count("kernels", len(kernels))
-        recorder.note_kernels(lambda: map(_kernel_note, kernels))
+        recorder.note_kernels(lambda: [_kernel_note(kernel, title) for kernel in kernels])
         if products := sum(kernel.product is not None for kernel in kernels):
             recorder.count("products", products)
         recorder.emit("output_code", lambda: print_sources(sources))
@@ -255,9 +255,11 @@ def _lowered(
     return program
 
 
-def _kernel_note(kernel: Kernel) -> KernelNote:
+def _kernel_note(kernel: Kernel, graph: str) -> KernelNote:
     places = dict.fromkeys(f"{o.file}:{o.line}" for o in origins_of(kernel))
-    return KernelNote(kernel.name, sum(map(bytes_of, kernel.memory)), tuple(places))
+    moved, is_whole = sum(map(bytes_of, kernel.memory)), all(map(has_known_sizes, kernel.memory))
+    work = operations_of(kernel)
+    return KernelNote(kernel.name, moved, tuple(places), graph, work, is_whole)
 
 
 CompileOne: TypeAlias = Callable[[Graph, CompileRecorder, Role], GraphCallable]

@@ -30,6 +30,7 @@ from typing import Any, final
 from braze.errors import BrazeWarning
 from braze.frozen import frozen
 from braze.kept_texts import KEPT_ARTEFACTS, FailedGuard, KeptText, KeptTexts, KernelNote, PassNote
+from braze.kernel_times import GraphTimes, KernelTimes
 from braze.locks import make_lock
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
@@ -310,13 +311,15 @@ class Journal:
 
     detailed: whether records carry what is dear to print (guards).
     new_texts: makes what keeps the texts of a compile, where there is a trace.
+    times: of kernels, where there is a trace.
     """
 
-    __slots__ = ("_fallbacks", "_left", "_lock", "_records", "detailed", "new_texts")
+    __slots__ = ("_fallbacks", "_left", "_lock", "_records", "detailed", "new_texts", "times")
 
     def __init__(self, *, detailed: bool = False, length: int | None = None) -> None:
         self.detailed = detailed
         self.new_texts: Callable[[], KeptTexts] | None = None
+        self.times: GraphTimes | None = None
         self._lock = make_lock()
         self._records: deque[CompileRecord] = deque(maxlen=length)
         self._fallbacks: deque[str] = deque(maxlen=length)
@@ -388,8 +391,7 @@ class CompileRecorder:
         self._guards: tuple[str, ...] = ()
         self._break: BreakNote | None = None
         self._fallbacks: list[str] = []
-        self._raised = ""
-        self._once = ""
+        self._raised = self._once = ""
         self._paddings: list[str] = []
         self._passes: list[PassNote] = []
         self._graphs: list[str] = []
@@ -438,6 +440,10 @@ class CompileRecorder:
         title = f"braze {self.function} ({self.origin}), graph {next(_GRAPHS)}"
         self._graphs.append(title)
         return title
+
+    def times_of(self, title: str) -> KernelTimes | None:
+        """What calls of a graph add their kernels' times to, where there is a trace."""
+        return self.journal.times and self.journal.times.of(title)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter ("kernels", "cache_hits")."""

@@ -13,6 +13,7 @@ BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks"
     "labels",
     "compile_time",
     "kept_texts",
+    "kernel_times",
     "version",
 }
 DATA = BASE | {"ir", "shapes"}
@@ -27,7 +28,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "exc": frozenset({"errors"}),
     "options": frozenset({"frozen", "errors", "locks"}),
     "kept_texts": frozenset({"frozen"}),
-    "trace": frozenset({"frozen", "errors", "locks", "kept_texts"}),
+    "kernel_times": frozenset({"frozen", "locks"}),
+    "trace": frozenset({"frozen", "errors", "locks", "kept_texts", "kernel_times"}),
     "marks": frozenset({"frozen", "errors", "locks"}),
     "regions": frozenset(),
     "labels": frozenset({"compat"}),
@@ -35,7 +37,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "class_facts": frozenset(),
     "compat": frozenset({"class_facts", "frozen", "errors", "locks"}),
     "shapes": frozenset({"frozen", "errors", "compat"}),
-    "ir": frozenset({"frozen", "errors", "locks", "compat", "shapes", "kept_texts"}),
+    "ir": frozenset({"frozen", "errors", "locks", "compat", "shapes", "kernel_times"})
+    | {"kept_texts"},
     "tracing": DATA,
     # What outlasts a process. Beside it only its command line, and what builds kernels, know it.
     "cache": BASE,

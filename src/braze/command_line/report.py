@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from braze.errors import UserError
+from braze.report.html_kernels import slowest
 from braze.report.html_report import html_report
 from braze.report.trace_folder import perfetto
 
@@ -36,8 +37,11 @@ def run_report(given: argparse.Namespace) -> int:
         print(text)
     print(f"{target}: for ui.perfetto.dev. No weights are in it, nor in the lines beside it.")
     eager = [json.loads(path.read_text()) for path in given.folder.glob("eager_calls_*.json")]
+    times = [json.loads(path.read_text()) for path in given.folder.glob("kernel_times_*.json")]
+    for text in slowest(lines, times):
+        print(text)
     try:
-        text = html_report(lines, eager)
+        text = html_report(lines, eager, times)
     except UserError as missing:
         print(missing, file=sys.stderr)
         return 1

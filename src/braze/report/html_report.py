@@ -15,6 +15,7 @@ from typing import Any, final
 
 from braze.errors import UserError
 from braze.report.html_graphs import graphs_of_compile
+from braze.report.html_kernels import TimeTable
 from braze.report.html_source import source_files
 from braze.report.html_timeline import timeline
 
@@ -40,9 +41,11 @@ class TextBudget:
         return True
 
 
-def html_report(lines: Sequence[Line], eager_calls: Sequence[Line]) -> str:
-    """The page. lines: of compiles; eager_calls: what each process left to eager. Raises UserError
-    where jinja2 is not installed."""
+def html_report(
+    lines: Sequence[Line], eager_calls: Sequence[Line], times: Sequence[Line] = ()
+) -> str:
+    """The page. lines: of compiles; eager_calls: what each process left to eager; times: how long
+    kernels of each took. Raises UserError where jinja2 is not installed."""
     try:
         import jinja2
     except ImportError as missing:
@@ -58,17 +61,20 @@ def html_report(lines: Sequence[Line], eager_calls: Sequence[Line]) -> str:
     )
     environment.filters["bytes"] = as_bytes
     environment.filters["time"] = as_time
-    return environment.get_template("report.html").render(page(lines, eager_calls))
+    return environment.get_template("report.html").render(page(lines, eager_calls, times))
 
 
-def page(lines: Sequence[Line], eager_calls: Sequence[Line]) -> dict[str, Any]:
+def page(
+    lines: Sequence[Line], eager_calls: Sequence[Line], times: Sequence[Line] = ()
+) -> dict[str, Any]:
     """The data that the template shows."""
     ordered = sorted(lines, key=lambda line: line["began"])
     longest = sorted(ordered, key=lambda line: -line["seconds"])[:MOST_SHOWN]
     shown = {id(line) for line in longest}
     numbered = [(n, line) for n, line in enumerate(ordered, 1) if id(line) in shown]
     budget = TextBudget()
-    compiles = [_compile(number, line, budget) for number, line in numbered]
+    table = TimeTable(times)
+    compiles = [_compile(number, line, budget, table) for number, line in numbered]
     return {
         "compiles": compiles,
         "hidden": len(ordered) - len(compiles),
@@ -76,6 +82,7 @@ def page(lines: Sequence[Line], eager_calls: Sequence[Line]) -> dict[str, Any]:
         "timeline": timeline(numbered),
         "files": source_files(ordered, eager_calls, budget.takes),
         "ranks": _ranks(ordered),
+        "rates": [table.rates[process] for process in sorted(table.rates)],
         "breaks": _breaks(ordered),
         "eager": [call for left in eager_calls for call in left["left_to_eager"]],
         "fallbacks": _fallbacks(ordered, eager_calls),
@@ -93,21 +100,20 @@ def as_bytes(count: float) -> str:
 
 def as_time(seconds: float) -> str:
     """`3.2 ms`."""
+    if seconds < 1e-4:
+        return f"{1e6 * seconds:.1f} us"
     return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _compile(number: int, line: Line, budget: TextBudget) -> dict[str, Any]:
+def _compile(number: int, line: Line, budget: TextBudget, table: TimeTable) -> dict[str, Any]:
     """What the page shows of one compile."""
     texts = line.get("texts", [])
     named = {kind: _joined(texts, kind, budget) for kind in _KINDS}
     steps, refusals = _fusion(named["schedule"])
-    kernels = [
-        {"name": name, "bytes": size, "places": places, "steps": steps.get(name, "")}
-        for name, size, places in line["kernels"]
-    ]
+    kernels = [{**each, "steps": steps.get(each["name"], "")} for each in line["kernels"]]
     return {
         "number": number,
         **{name: line[name] for name in _SHOWN},
@@ -118,6 +124,7 @@ def _compile(number: int, line: Line, budget: TextBudget) -> dict[str, Any]:
         "sizes": named["dynamic"],
         "sources": named["output_code"],
         "kernels": kernels,
+        "timed": table.rows(line),
         "refusals": refusals,
         "graphs": graphs_of_compile(line, budget.takes),
     }

@@ -36,7 +36,8 @@ def source_files(
 
 def _note_compile(line: Mapping[str, Any], notes: dict[str, Notes]) -> None:
     kernels: dict[str, list[str]] = {}
-    for name, _, places in line["kernels"]:
+    for kernel in line["kernels"]:
+        name, places = kernel["name"], kernel["places"]
         for place in places:
             kernels.setdefault(place, []).append(name)
     captured = [text["text"] for text in line.get("texts", []) if text["kind"] == "lines"]

@@ -2,9 +2,9 @@
 
 A line says what a `CompileRecord` does: times, passes, kernels, guards, breaks; the programs behind
 each pass, the sources, and the memory of the process. No tensor's values are in it, and so no
-weights; numbers and names that guards compare are. A second file of each process, written at its
-exit, holds what calls left to eager. `python -m braze report` makes a page and a trace for Perfetto
-of them.
+weights; numbers and names that guards compare are. Two more files of each process, written at its
+exit, hold what calls left to eager, and how long kernels took. `python -m braze report` makes a
+page and a trace for Perfetto of them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from typing import Any, final
 
 import torch
 
-from braze.kept_texts import KeptTexts
+from braze.kept_texts import KeptTexts, KernelNote
+from braze.kernel_times import GraphTimes, MachineRates
 from braze.report.program_text import ProgramPrinter
 from braze.trace import JOURNAL, LISTENERS, CompileEvent, CompileRecord
 
-VERSION = 2
+VERSION = 3
 
 
 @final
 class TraceFolder:
-    """A listener that appends the records of this process to its file in the folder."""
+    """A listener that appends the records of this process to its file in the folder.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    times: of kernels of this process.
+    """
+
+    def __init__(self, folder: Path, times: GraphTimes | None = None) -> None:
+        self._folder, self._times = folder, times or GraphTimes()
 
     def __call__(self, event: CompileEvent) -> None:
         if event.record is not None:
@@ -49,15 +53,38 @@ class TraceFolder:
         if self._folder.is_dir():
             (self._folder / f"eager_calls_{os.getpid()}.json").write_text(json.dumps(data))
 
+    def write_kernel_times(self) -> None:
+        """Write how long the kernels of this process took so far, if any ran, and what the machine
+        reaches."""
+        graphs = self._times.graphs()
+        ran = {title: [*times.items()] for title, times in graphs.items()}
+        ran = {title: times for title, times in ran.items() if times}
+        if not ran or not self._folder.is_dir():
+            return
+        found = (graphs[title].rates() for title in ran)
+        rates: MachineRates | None = next((each for each in found if each is not None), None)
+        data = {
+            "version": VERSION,
+            "process": os.getpid(),
+            "rates": None if rates is None else {n: getattr(rates, n) for n in _OF_RATES},
+            "graphs": {
+                title: [[name, time.calls, time.total, time.least] for name, time in times]
+                for title, times in ran.items()
+            },
+        }
+        (self._folder / f"kernel_times_{os.getpid()}.json").write_text(json.dumps(data))
+
 
 def trace_to(folder: str) -> None:
     """Write what is compiled from now on to the folder, with its guards; "" for nowhere."""
     if folder:
         JOURNAL.detailed = True
         JOURNAL.new_texts = lambda: KeptTexts(ProgramPrinter())
-        written = TraceFolder(Path(folder))
+        JOURNAL.times = GraphTimes()
+        written = TraceFolder(Path(folder), JOURNAL.times)
         LISTENERS.add(written)
         atexit.register(written.write_eager_calls)
+        atexit.register(written.write_kernel_times)
 
 
 def as_data(record: CompileRecord) -> dict[str, Any]:
@@ -76,7 +103,7 @@ def as_data(record: CompileRecord) -> dict[str, Any]:
         "ops": Counter(record.ops),
         "spans": [list(span) for span in record.spans],
         "passes": [[p.stage, p.name, p.seconds, p.changed] for p in record.passes],
-        "kernels": [[k.name, k.bytes, list(k.places)] for k in record.kernels],
+        "kernels": [_kernel(note) for note in record.kernels],
         "texts": [{n: getattr(t, n) for n in _OF_TEXT} for t in record.texts if t.kind != "guards"],
         "memory": memory(),
         "break": None if broke is None else {n: getattr(broke, n) for n in _OF_BREAK},
@@ -122,6 +149,10 @@ def perfetto(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 # --- private ---------------------------------------------------------------------------------
 
 
+def _kernel(note: KernelNote) -> dict[str, Any]:
+    return {name: getattr(note, name) for name in _OF_KERNEL}
+
+
 def _guard_lines(record: CompileRecord) -> list[str]:
     """The tree of the guards, whose text is not kept a second time."""
     return [line for t in record.texts if t.kind == "guards" for line in t.text.splitlines()]
@@ -130,6 +161,8 @@ def _guard_lines(record: CompileRecord) -> list[str]:
 _PLAIN = (
     "function origin outcome began seconds stages extern_ops fallbacks raised once paddings graphs"
 ).split()
+_OF_KERNEL = "name bytes places graph operations is_whole".split()
+_OF_RATES = "memory products threads".split()
 _OF_TEXT = "kind text stage name changed left_out".split()
 _OF_CALL = "code reason hint origin function text".split()
 _OF_BREAK = "code reason hint origin title prospect".split()

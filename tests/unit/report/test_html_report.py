@@ -18,6 +18,7 @@ from braze.ir.captured.guard import Guard, GuardKind
 from braze.ir.captured.print_guards import format_guard
 from braze.kept_texts import KeptTexts
 from braze.report.html_graphs import graphs_of_compile
+from braze.report.html_kernels import TimeTable, slowest
 from braze.report.html_report import html_report
 
 SECTIONS = "timeline source breaks graphs guards recompiles fusion kernels memory ranks".split()
@@ -149,6 +150,45 @@ def test_passes_show_what_they_changed(traced: Path) -> None:
     assert {title for line in lines_of(traced) for title in line["graphs"]} == {
         graph["title"] for graph in graphs
     }
+
+
+def test_kernels_and_calls_of_aten_have_times(traced: Path) -> None:
+    (written,) = traced.glob("kernel_times_*.json")
+    times = json.loads(written.read_text())
+    lines = lines_of(traced)
+    assert {*times["graphs"]} == {title for line in lines for title in line["graphs"]}
+    assert times["rates"]["memory"] > 0 and times["rates"]["products"] > 0
+    table = TimeTable([times])
+    rows = [row for line in lines for row in table.rows(line)]
+    kernels = [row for row in rows if row["bytes"] is not None]
+    calls = [row for row in rows if row["bytes"] is None]
+    assert len(kernels) == sum(len(line["kernels"]) for line in lines)
+    assert all(k["calls"] >= 1 and 0 < k["least"] <= k["total"] for k in kernels)
+    assert any(k["share"] > 0 and k["limit"] == "memory" for k in kernels if k["is_whole"])
+    assert any(call["name"].startswith("aten.") for call in calls), rows
+    text = (traced / "report.html").read_text()
+    assert "of roofline" in text and read(text).tags.count("meter") == len(
+        [k for k in kernels if k["share"] is not None]
+    )
+
+
+def test_shares_are_of_the_nearer_limit() -> None:
+    def share(moved: int, operations: int, least: float, is_whole: bool = True) -> tuple[Any, str]:
+        kernel = {"name": "k", "graph": "g", "bytes": moved, "operations": operations,
+                  "places": ["a.py:3"], "is_whole": is_whole}  # fmt: skip
+        line = {"process": 1, "graphs": ["g"], "kernels": [kernel]}
+        rates = {"memory": 1000.0, "products": 100.0, "threads": 1}
+        graphs = {"g": [["k", 2, 3 * least, least]]}
+        times = {"process": 1, "rates": rates, "graphs": graphs}
+        (row,) = TimeTable([times]).rows(line)
+        assert (row["calls"], row["total"]) == (2, 3 * least)
+        assert "k of a.py:3" in "\n".join(slowest([line], [times]))
+        return row["share"], row["limit"]
+
+    assert share(500, 0, 1.0) == (0.5, "memory")
+    assert share(500, 80, 1.0) == (0.8, "products")
+    assert share(900, 80, 2.0) == (0.45, "memory")
+    assert share(500, 0, 1.0, is_whole=False) == (None, "")
 
 
 def test_texts_are_bounded() -> None:

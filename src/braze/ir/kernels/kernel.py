@@ -16,6 +16,7 @@ from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer
 from braze.ir.origin import Origin
 from braze.ir.types import Size
+from braze.kernel_times import KernelTimes
 from braze.shapes.expr import Symbol
 
 
@@ -120,7 +121,7 @@ class KernelSources:
     the expression) behind each place of the array of sizes. launches: for a device, the launches
     of each step of the schedule (none for an extern call), in the schedule's order; () for the
     CPU. A device's table leaves out what lies in the arena. title: of what is compiled, for a
-    profiler."""
+    profiler. times: what calls add to, where a trace measures kernels."""
 
     units: tuple[SourceUnit, ...]
     segments: tuple[Segment, ...]
@@ -128,6 +129,7 @@ class KernelSources:
     sizes: tuple[Symbol, ...] | tuple[Size, ...]
     launches: tuple[tuple[Launch, ...], ...] = ()
     title: str = ""
+    times: KernelTimes | None = None
 
 
 def print_sources(sources: KernelSources) -> str:

@@ -47,6 +47,11 @@ def bytes_of(buffer: Buffer) -> int:
     return math.prod([constant_value(n) or 0 for n in buffer.shape]) * buffer.dtype.itemsize
 
 
+def has_known_sizes(buffer: Buffer) -> bool:
+    """Whether no size of a buffer is a symbol."""
+    return None not in map(constant_value, buffer.shape)
+
+
 @final
 @frozen(eq=False)
 class BufferView:

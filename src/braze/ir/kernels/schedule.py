@@ -17,6 +17,7 @@ values of a row are small arrays; the innermost, vectorised loop then runs over 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, final
 
@@ -412,6 +413,26 @@ def origins_of(kernel: Kernel) -> tuple[Origin, ...]:
     computed: tuple[Store | Accumulate | Column, ...] = (*statements_of(kernel), *kernel.columns)
     found = {o: None for each in computed for o in origins_in(each.origin) if o.line}
     return tuple(found)
+
+
+def operations_of(kernel: Kernel) -> int:
+    """Multiplications and additions of the kernel's matrix products, hidden scores of an attention
+    counted as well; 0 where it has none, or a size is not known."""
+    if kernel.product is not None:
+        sizes = (*kernel.product.target.shape, kernel.product.first.shape[-1])
+        return 2 * math.prod([constant_value(size) or 0 for size in sizes])
+    if kernel.attention is None:
+        return 0
+    if isinstance(kernel.attention, AttentionProducts):
+        walked = kernel.attention.keys_loop
+        widths = [kernel.attention.query.width, kernel.attention.values.width]
+    else:
+        both = (kernel.attention.queries, kernel.attention.keys)
+        (walked,) = [loop for loop in both if loop[0] != kernel.rows[-1][0]]
+        widths = [each.rows.width for each in kernel.attention.products]
+        widths += [each.matrix.width for each in kernel.attention.sums]
+    points = math.prod([constant_value(count) or 0 for _, count in (*kernel.rows, walked)])
+    return 2 * points * sum(widths)
 
 
 def scalar_of(statement: Store | Accumulate) -> Scalar:

@@ -36,7 +36,7 @@ from braze.runtime.launch.kernel_library import KernelLibrary
 # The first line of a launch program.
 ASKS_PROFILER = "    if profiler._is_profiler_enabled: return profiled(inputs, globals())\n"
 
-_OBSERVED = "bz_observe"  # of entries.cpp
+OBSERVED = "bz_observe"  # of entries.cpp
 _COMMENT = "# labels"  # and a number: the program's labels that the following lines are in
 
 
@@ -122,7 +122,7 @@ class ProfiledProgram:
         if self._labels:
             names["labels_by_number"], names["show_labels"] = self._labels, _RUNNING.show
             text = _COMMENTS.sub(r"show_labels(labels_by_number[\1])", text)
-        return define(_FUNCTIONS.split(text)[1:], "<braze launch program>", names)
+        return define(FUNCTIONS.split(text)[1:], "<braze launch program>", names)
 
 
 def profiled_kernels(
@@ -142,7 +142,7 @@ def observed(
     run: Callable[..., int], library: KernelLibrary, kernels: Sequence[Sequence[ProfiledKernel]]
 ) -> Callable[..., int]:
     """`run`, with each kernel recorded as a region. kernels: of each segment."""
-    observer = ctypes.c_void_p.from_address(library.address(_OBSERVED))
+    observer = ctypes.c_void_p.from_address(library.address(OBSERVED))
 
     def run_observed(entry: int, *arguments: Any) -> int:
         _RUNNING.kernels = kernels
@@ -197,7 +197,7 @@ class _Observed(threading.local):
 
 _RUNNING = _Observed()
 _PREPARES = "(Braze prepares a graph for the profiler)"
-_FUNCTIONS = re.compile(r"^(?=def )", re.MULTILINE)
+FUNCTIONS = re.compile(r"^(?=def )", re.MULTILINE)
 _COMMENTS = re.compile(rf"{_COMMENT} (\d+)$", re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 import zlib
 from array import array
@@ -15,6 +16,7 @@ from braze.compat.torch.registered_ops import convolution, pack_weights
 from braze.ir.kernels.kernel import KernelSources, SourceUnit
 from braze.ir.kernels.loops import BufferView, ExternCall
 from braze.ir.kernels.schedule import ALIGNMENT, Schedule
+from braze.kernel_times import KernelTimes
 from braze.locks import call_in_children
 from braze.options import Options
 from braze.runtime.launch.build_cache import kernels_of
@@ -24,12 +26,14 @@ from braze.runtime.launch.frame_layout import FrameLayout, lay_out_frame
 from braze.runtime.launch.frozen_weights import convolution_of, matrices_of
 from braze.runtime.launch.kernel_launcher import Run, load_launcher, raise_fault
 from braze.runtime.launch.launch_program import write_program
+from braze.runtime.launch.machine_rates import machine_rates
 from braze.runtime.launch.profiled_program import (
     ProfiledKernel,
     ProfiledProgram,
     profiled_kernels,
 )
-from braze.runtime.launch.program_text import LaunchProgram
+from braze.runtime.launch.program_text import LaunchProgram, NamedOperator
+from braze.runtime.launch.timed_program import TimedProgram
 
 # A `GraphCallable` whose results are a list.
 CompiledGraph: TypeAlias = Callable[[Sequence[Any]], list[torch.Tensor]]
@@ -62,6 +66,8 @@ def link(
         toolchain = find_for_kernels(options)
         if isinstance(toolchain, NoCompiler):
             return toolchain
+        if sources.times is not None:
+            sources.times.rates = functools.partial(machine_rates, toolchain, options)
         library = kernels_of(sources.units, toolchain, options)
         run: Run = load_launcher(toolchain, options)
         names["run"] = run
@@ -75,6 +81,7 @@ def link(
         frames_of(schedule, sources, program.views),
         sources.title,
         profiled_kernels(schedule, sources),
+        sources.times,
     )
 
 
@@ -84,10 +91,11 @@ def callable_of(
     frames: Frames,
     title: str = "",
     kernels: Sequence[Sequence[ProfiledKernel]] = (),
+    times: KernelTimes | None = None,
 ) -> CompiledGraph:
     """The compiled graph; a call of a pure program goes straight there. title: what a profiler
-    shows it as; kernels: those of each segment."""
-    made = Linked(program, names, frames, title, kernels)
+    shows it as; kernels: those of each segment; times: what calls add to, where they are timed."""
+    made = Linked(program, names, frames, title, kernels, times)
     return made.straight() if program.is_pure else made
 
 
@@ -138,13 +146,13 @@ class Linked:
         frames: Frames,
         title: str,
         kernels: Sequence[Sequence[ProfiledKernel]],
+        times: KernelTimes | None,
     ) -> None:
         # Nothing but a reader asks for it, and it is as large as the code.
         self._packed = zlib.compress(program.text.encode(), 1)
+        shown = title or "braze graph"
         names |= {
-            "profiled": ProfiledProgram(
-                title or "braze graph", self._packed, kernels, program.labels
-            ),
+            "profiled": ProfiledProgram(shown, self._packed, kernels, program.labels),
             "take_frame": frames.take,
             "give_frame": frames.give,
             "threads": PROGRAMS.threads,
@@ -152,6 +160,8 @@ class Linked:
             "restride": _restride,
             "reinterpret": _reinterpret,
         }
+        if times is not None:
+            names |= _timed(program, names["profiled"], self._packed, kernels, times)
         self._call = program.define(names)
         PROGRAMS.add(self._call)
 
@@ -265,6 +275,18 @@ def frames_of(
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _timed(
+    program: LaunchProgram,
+    profiled: ProfiledProgram,
+    text: bytes,
+    kernels: Sequence[Sequence[ProfiledKernel]],
+    times: KernelTimes,
+) -> dict[str, Any]:
+    """The names by which a program is timed."""
+    calls = {n: str(m.op) for n, m in program.meanings.items() if isinstance(m, NamedOperator)}
+    return TimedProgram(times, profiled, text, kernels, calls).names()
 
 
 class _Held(int):
