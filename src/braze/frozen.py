@@ -35,7 +35,7 @@ def frozen(cls: Any = None, /, *, eq: bool = True) -> Any:
     def make(cls: type) -> type:
         made: Any = dataclasses.dataclass(frozen=True, slots=True, eq=eq, repr=False)(cls)
         made.__setattr__, made.__delattr__ = _refuse_setting, _refuse_deleting
-        if "__repr__" not in cls.__dict__:
+        if not any("__repr__" in base.__dict__ for base in cls.__mro__[:-1]):
             made.__repr__ = _text
         return made  # type: ignore[no-any-return]
 

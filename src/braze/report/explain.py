@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from braze.frozen import frozen
 from braze.kept_texts import KernelNote, PassNote
+from braze.report.printed_report import PrintedReport
 from braze.trace import BreakNote, CompileRecord, Journal, LeftToEager
 
 
 @final
 @frozen
-class Explanation:
+class Explanation(PrintedReport):
     """How a function was compiled for one call.
 
     graph_count: graphs with at least one operator; break_count: graph breaks met.
@@ -27,6 +27,8 @@ class Explanation:
     left_once: why calls ran eagerly whose graphs would have served no other call.
     result: what the call returned.
     """
+
+    SECTIONS: ClassVar[str] = "braze.report.tables"
 
     function: str
     records: tuple[CompileRecord, ...]
@@ -109,26 +111,9 @@ class Explanation:
     def left_once(self) -> tuple[str, ...]:
         return tuple(record.once for record in self.records if record.once)
 
-    def show(self) -> None:
-        """Print to the terminal, in colour where it has colours."""
-        _tables().show(self)
-
-    def __rich__(self) -> Any:
-        return _tables().as_group(self)
-
-    def __str__(self) -> str:
-        return str(_tables().as_text(self))
-
-    __repr__ = __str__
-
 
 def summarise(function: str, journal: Journal, result: Any) -> Explanation:
     """What a journal gathered while `function` was compiled and run."""
     return Explanation(
         function, journal.records(), journal.fallbacks(), result, journal.left_to_eager()
     )
-
-
-def _tables() -> Any:
-    """Import late: what prints takes memory that a program which trains has no use for."""
-    return importlib.import_module("braze.report.tables")

@@ -8,15 +8,15 @@ print(profile)
 from __future__ import annotations
 
 import atexit
-import importlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 from braze.frozen import frozen
 from braze.kept_texts import FailedGuard
 from braze.locks import make_lock
+from braze.report.printed_report import PrintedReport
 from braze.trace import JOURNAL, LISTENERS, CompileEvent, LeftToEager, enabled, log_line
 
 LOG = "recompile_profile"
@@ -60,11 +60,13 @@ class RecompiledFunction:
 
 
 @final
-class RecompileProfile:
+class RecompileProfile(PrintedReport):
     """The compiles of the process in a `with` block, or between `start` and `stop`.
 
     compiles, seconds: of all of them, the first ones and those of backwards too.
     """
+
+    SECTIONS = "braze.report.recompile_tables"
 
     def __init__(self) -> None:
         self.compiles, self.seconds = 0, 0.0
@@ -113,18 +115,6 @@ class RecompileProfile:
     def report(self) -> str:
         """The profile as text."""
         return str(self)
-
-    def show(self) -> None:
-        """Print to the terminal, in colour where it has colours."""
-        _tables().show(self)
-
-    def __rich__(self) -> Any:
-        return _tables().as_group(self)
-
-    def __str__(self) -> str:
-        return str(_tables().as_text(self))
-
-    __repr__ = __str__
 
     # --- private -----------------------------------------------------------------------------
 
@@ -197,8 +187,3 @@ def _row(
 def _kind(each: tuple[FailedGuard, float]) -> tuple[str, str]:
     """The value, and what of it changed: the reason without the two values that differ."""
     return each[0].subject, each[0].reason.partition(". expected")[0]
-
-
-def _tables() -> Any:
-    """Import late: what prints takes memory that a program which trains has no use for."""
-    return importlib.import_module("braze.report.recompile_tables")

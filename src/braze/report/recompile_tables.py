@@ -8,31 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from braze.report.tables import print_text, table
+from braze.report.tables import table
 
 if TYPE_CHECKING:
     from braze.report.recompile_profile import RecompiledFunction, RecompileProfile
 
 
-def show(profile: RecompileProfile) -> None:
-    """Print to the terminal, in colour where it has colours."""
-    Console().print(profile)
-
-
-def as_group(profile: RecompileProfile) -> RenderableType:
-    """What `rich` prints."""
-    return Group(*_sections(profile))
-
-
-def as_text(profile: RecompileProfile) -> str:
-    """The same without colours."""
-    return print_text(_sections(profile))
-
-
-def _sections(profile: RecompileProfile) -> Iterable[RenderableType]:
+def sections(profile: RecompileProfile) -> Iterable[RenderableType]:
+    """What is printed, one item a part."""
     functions = profile.functions
     spent = sum(row.seconds for row in functions)
     yield Text(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
-from typing import Any, final
+from typing import ClassVar, final
 
 from braze.frozen import frozen
+from braze.report.printed_report import PrintedReport
 from braze.trace import CallableStatus
 
 
 @final
 @frozen
-class Status:
+class Status(PrintedReport):
     """What became of the calls of everything that is compiled. It prints as a table.
 
     rows: oldest first; iterating, `len`, and `status[number]` or `status["name"]` go by them.
     packed_bytes: of weights that are kept in the layout of the CPU's convolutions.
     frozen_bytes: that are held for graphs compiled with `freeze`.
     """
+
+    SECTIONS: ClassVar[str] = "braze.report.status_tables"
 
     rows: tuple[CallableStatus, ...]
     packed_bytes: int = 0
@@ -47,20 +49,3 @@ class Status:
     def calls_left(self) -> int:
         """Whole calls that ran eagerly, of all rows."""
         return sum(row.calls_left for row in self.rows)
-
-    def show(self) -> None:
-        """Print to the terminal, in colour where it has colours."""
-        _tables().show(self)
-
-    def __rich__(self) -> Any:
-        return _tables().as_group(self)
-
-    def __str__(self) -> str:
-        return str(_tables().as_text(self))
-
-    __repr__ = __str__
-
-
-def _tables() -> Any:
-    """Import late: what prints takes memory that a program which trains has no use for."""
-    return importlib.import_module("braze.report.status_tables")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from braze.report.tables import print_text, table
+from braze.report.tables import table
 from braze.trace import CallableStatus
 
 if TYPE_CHECKING:
@@ -20,22 +20,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("calls", "left to eager", "rests", "graphs", "entries", "breaks", "recompiles")
 
 
-def show(status: Status) -> None:
-    """Print to the terminal, in colour where it has colours."""
-    Console().print(status)
-
-
-def as_group(status: Status) -> RenderableType:
-    """What `rich` prints."""
-    return Group(*_sections(status))
-
-
-def as_text(status: Status) -> str:
-    """The same without colours."""
-    return print_text(_sections(status))
-
-
-def _sections(status: Status) -> Iterable[RenderableType]:
+def sections(status: Status) -> Iterable[RenderableType]:
+    """What is printed, one item a part."""
     if not status.rows:
         yield Text("Nothing is compiled.")
         return

@@ -1,18 +1,13 @@
-"""How an explanation is printed: tables by `rich`.
-
-Loaded when one is printed: `rich` takes more memory than all else that importing Braze brings from
-others, and a program that trains has no use for it.
-"""
+"""How an explanation is printed: tables by `rich`."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -23,34 +18,10 @@ if TYPE_CHECKING:
 
 # Rows of the tables of operators and guards in the printed form; the object holds all.
 SHOWN_ROWS = 20
-TEXT_WIDTH = 100
 
 
-def show(explanation: Explanation) -> None:
-    """Print to the terminal, in colour where it has colours."""
-    Console().print(explanation)
-
-
-def as_group(explanation: Explanation) -> RenderableType:
-    """What `rich` prints."""
-    return Group(*_sections(explanation))
-
-
-def as_text(explanation: Explanation) -> str:
-    """The same without colours."""
-    return print_text(_sections(explanation))
-
-
-def print_text(sections: Iterable[RenderableType]) -> str:
-    """Sections as lines of text, without colours."""
-    buffer = io.StringIO()
-    console = Console(file=buffer, width=TEXT_WIDTH, color_system=None)
-    for section in sections:
-        console.print(section, soft_wrap=isinstance(section, Text))  # messages stay whole
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def _sections(explanation: Explanation) -> Iterable[RenderableType]:
+def sections(explanation: Explanation) -> Iterable[RenderableType]:
+    """What is printed, one item a part."""
     yield _headline(explanation)
     for number, note in enumerate(explanation.break_reasons, 1):
         yield _break_text(number, note)
