@@ -30,7 +30,7 @@ from braze.options import Options, config, resolve
 from braze.packages.archive import write_archive
 from braze.packages.arguments import bind, describe, rebuild, signature_data
 from braze.packages.capturing import CapturedPlaces, PackagedCall
-from braze.packages.dynamic_shapes import exported_call, mark_dimensions
+from braze.packages.dynamic_shapes import ExportedCall, exported_call, mark_dimensions
 from braze.packages.machine import process_facts, python_abi
 from braze.packages.program import program_data
 from braze.packages.state import StateWriter
@@ -48,7 +48,9 @@ from braze.trace import JOURNAL, CompileRecorder
 @final
 @frozen
 class _PackagedCall:
-    """One call to be packaged. target: the Python function, given `bound` before args."""
+    """One call to be packaged. target: the Python function, given `bound` before args. is_exported:
+    it is the module of an exported program, which does not ask whether two inputs are one tensor.
+    """
 
     name: str
     target: Any
@@ -56,6 +58,7 @@ class _PackagedCall:
     signature: inspect.Signature
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    is_exported: bool
 
 
 def package(
@@ -125,35 +128,51 @@ def _method(name: object, method: Any) -> tuple[Any, Any, Any, Any]:
 
 def _call(name: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> _PackagedCall:
     """The function behind a model, and arguments whose tensors are marked as they may change."""
-    found: dict[int, Any] = {}
+    exported: ExportedCall | None = None
     if isinstance(model, torch.export.ExportedProgram):
-        model, args, kwargs, found = exported_call(model, args, kwargs)
+        exported = exported_call(model, args, kwargs)
+        model, args, kwargs = exported.module, exported.args, exported.kwargs
     if not isinstance(args, (tuple, list)):
         raise UserError(f"braze.package: args is a tuple of arguments, not {args!r}.")
     args, kwargs = tuple(args), dict(kwargs or {})
     target, bound, signature = _frame_of(model)
+    if exported is not None:
+        signature = _without_annotations(exported.signature)
     try:
         given = bind(signature, args, kwargs)
     except TypeError as error:
         raise UserError(f"braze.package: {name}(): {error}") from error
     leaves: list[tuple[str, torch.Tensor]] = []
     structure = {key: describe(value, key, leaves) for key, value in given.items()}
-    copies: dict[int, torch.Tensor] = {}
-    for _, leaf in leaves:
-        if id(leaf) not in copies:
-            copies[id(leaf)] = _copy(leaf, found.get(id(leaf), {}))
-    made = [copies[id(leaf)] for _, leaf in leaves]
+    tensors = [leaf for _, leaf in leaves]
+    made = _copies(tensors) if exported is None else _inputs_of_export(tensors, exported.marks)
     arguments = {key: rebuild(part, made) for key, part in structure.items()}
     if dynamic_shapes is not None:
         mark_dimensions(arguments, dynamic_shapes)
     bindings = inspect.BoundArguments(signature, arguments)
-    return _PackagedCall(name, target, bound, signature, bindings.args, bindings.kwargs)
+    facts = (bindings.args, bindings.kwargs, exported is not None)
+    return _PackagedCall(name, target, bound, signature, *facts)
 
 
-def _copy(tensor: torch.Tensor, marks: Mapping[int, Any]) -> torch.Tensor:
-    """A tensor of the same memory, without gradients, that is marked as the original is."""
-    made = tensor.detach()
-    put_marks(made, {**marks_of_dimensions(tensor), **marks})
+def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of the same memory, without gradients, and marked as these are. What is one tensor
+    stays one."""
+    copies: dict[int, torch.Tensor] = {}
+    for tensor in tensors:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = tensor.detach()
+            put_marks(copies[id(tensor)], marks_of_dimensions(tensor))
+    return [copies[id(tensor)] for tensor in tensors]
+
+
+def _inputs_of_export(
+    tensors: Sequence[torch.Tensor], marks: Sequence[Mapping[int, Any]]
+) -> list[torch.Tensor]:
+    """A tensor for each input of an exported program, which has as many whether or not the example
+    gave one tensor twice."""
+    made = [tensor.detach() for tensor in tensors]
+    for copy, found in zip(made, marks):
+        put_marks(copy, found)
     return made
 
 
@@ -222,6 +241,8 @@ class _Writer:
         arguments = bind(call.signature, call.args, dict(call.kwargs))
         places = CapturedPlaces(call.name, values, len(call.bound), arguments, state.add)
         data = PackagedCall(captured, places).data()
+        if call.is_exported:
+            data["distinct"] = []
         return {
             "signature": signature_data(call.signature),
             **data,

@@ -3,14 +3,16 @@ an exported program says of its own."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch.export import Dim, ExportedProgram
 
 from braze.compat.torch.pytree import flatten_tree
 from braze.errors import UserError
+from braze.frozen import frozen
 from braze.marks import DimensionMark, Marked, put_marks
 
 # Below two, sizes are no symbols: a call with such a size does not fit, which it is told.
@@ -24,25 +26,49 @@ _HINTS = {
 }
 
 
-def exported_call(
-    program: ExportedProgram, args: Any, kwargs: Any
-) -> tuple[torch.nn.Module, Any, Any, dict[int, dict[int, Marked]]]:
-    """The module of an exported program, the arguments of an example call, and which of their sizes
-    may change, by the tensors' identity. args None: those that it was exported with."""
+@final
+@frozen
+class ExportedCall:
+    """An example call of an exported program. signature: its keyword arguments are keyword-only,
+    for the module compares which were given by keyword. marks: of each tensor among the leaves of
+    (args, kwargs), the sizes that may change."""
+
+    module: torch.nn.Module
+    signature: inspect.Signature
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    marks: tuple[Mapping[int, Marked], ...]
+
+
+def exported_call(program: ExportedProgram, args: Any, kwargs: Any) -> ExportedCall:
+    """The call that a program was exported for. args None: with the tensors of the export."""
     if args is None:
         args, kwargs = program.example_inputs or ((), {})
-    leaves, _ = flatten_tree((tuple(args), dict(kwargs or {})))
+    module = program.module()
+    args, kwargs = tuple(args), dict(kwargs or {})
+    signature = _signature_of_export(module, len(args))
+    kwargs = {name: kwargs[name] for name in signature.parameters if name in kwargs} | kwargs
+    leaves, _ = flatten_tree((args, kwargs))
     named = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in named]
     given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     values = [node.meta.get("val") for node in nodes]
     typed = [value for value in values if isinstance(value, torch.Tensor)]
-    marks: dict[int, dict[int, Marked]] = {}
-    for leaf, value in zip(given, typed):
+    marks: list[Mapping[int, Marked]] = []
+    for _, value in zip(given, typed):
         sizes = enumerate(value.shape)
         changing = [dim for dim, size in sizes if isinstance(size, torch.SymInt)]
-        marks[id(leaf)] = {dim: Marked(DimensionMark.DYNAMIC) for dim in changing}
-    return program.module(), args, kwargs, marks
+        marks.append({dim: Marked(DimensionMark.DYNAMIC) for dim in changing})
+    return ExportedCall(module, signature, args, kwargs, tuple(marks))
+
+
+def _signature_of_export(module: torch.nn.Module, positional: int) -> inspect.Signature:
+    """Of its forward, which names the leaves of the call: those behind the positional ones are
+    keyword-only."""
+    found = list(inspect.signature(module.forward).parameters.values())
+    names = inspect.Parameter.KEYWORD_ONLY
+    made = [*found[:positional], *(each.replace(kind=names) for each in found[positional:])]
+    return inspect.Signature(made)
 
 
 def mark_dimensions(arguments: Mapping[str, Any], shapes: Any) -> None:

@@ -303,3 +303,33 @@ def test_package_is_the_same_file_again(tmp_path: Path) -> None:
     other = braze.package(double, (torch.ones(3),), tmp_path / "other.braze")
     assert one.read_bytes() == other.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["one.braze", "other.braze"]
+
+
+class Scaled(torch.nn.Module):
+    def forward(
+        self, x: torch.Tensor, *, scale: torch.Tensor, shift: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        return (x * scale + shift["by"]).t()
+
+
+def test_exported_program_with_keyword_arguments(tmp_path: Path) -> None:
+    """Given by keyword only, in any order, and one tensor where the example gave two."""
+    ones, rows = torch.ones(3, 4), {0: Dim("rows")}
+    kwargs = {"scale": torch.rand(3, 4), "shift": {"by": torch.rand(4)}}
+    program = torch.export.export(
+        Scaled(), (ones,), kwargs, dynamic_shapes=(rows, rows, {"by": {}})
+    )
+    swapped = {"shift": {"by": ones[0]}, "scale": ones}
+    paths = {
+        "own": braze.package(program, path=tmp_path / "own.braze"),
+        "given": braze.package(program, (ones,), tmp_path / "given.braze", swapped),
+    }
+    xs = [torch.rand(n, 4) for n in (3, 6)]
+    one = ("forward", (xs[0],), {"scale": xs[0], "shift": {"by": torch.rand(4)}})
+    other = ("forward", (xs[1],), {"shift": {"by": torch.rand(4)}, "scale": torch.rand(6, 4)})
+    made, facts = run_elsewhere(tmp_path, paths, {"own": [one, other], "given": [one, other]})
+    assert facts["compiles"] == 0 and facts["modules"] == []
+    for found in made.values():
+        assert_equal(found, [Scaled()(*args, **kwargs) for _, args, kwargs in (one, other)])
+    with pytest.raises(braze.exc.PackageInputError, match="too many positional"):
+        braze.load_package(paths["own"])(xs[0], xs[0], xs[0][0])
