@@ -7,6 +7,7 @@ import inspect
 import os
 import types
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -16,7 +17,7 @@ import torch
 from braze import targets
 from braze.devices.cpu import DEVICE
 from braze.devices.device import Linked
-from braze.errors import CompilerNotFound, UserError
+from braze.errors import CompilerNotFound, GraphBreakError, UserError
 from braze.frozen import frozen
 from braze.ir.captured.compile_request import CompileRequest, FrameValues
 from braze.ir.captured.frame import CapturedFrame
@@ -30,6 +31,15 @@ from braze.options import Options, config, resolve
 from braze.packages.archive import write_archive
 from braze.packages.arguments import bind, describe, rebuild, signature_data
 from braze.packages.capturing import CapturedPlaces, PackagedCall
+from braze.packages.changing_sizes import (
+    ChangingSize,
+    Choice,
+    Span,
+    chosen_tensors,
+    further_choices,
+    in_words,
+    widest,
+)
 from braze.packages.dynamic_shapes import ExportedCall, exported_call, mark_dimensions
 from braze.packages.machine import process_facts, python_abi
 from braze.packages.program import program_data
@@ -48,17 +58,29 @@ from braze.trace import JOURNAL, CompileRecorder
 @final
 @frozen
 class _PackagedCall:
-    """One call to be packaged. target: the Python function, given `bound` before args. is_exported:
-    it is the module of an exported program, which does not ask whether two inputs are one tensor.
+    """One call to be packaged.
+
+    target: the Python function, given `bound` before the arguments. structure: of the arguments, by
+    parameter; tensors: their leaves; sizes: those that may change. is_exported: it is the module of
+    an exported program, which does not ask whether two inputs are one tensor.
     """
 
     name: str
     target: Any
     bound: tuple[Any, ...]
     signature: inspect.Signature
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    structure: Mapping[str, Any]
+    tensors: tuple[torch.Tensor, ...]
+    sizes: tuple[ChangingSize, ...]
     is_exported: bool
+
+    def arguments(self, choice: Choice) -> inspect.BoundArguments:
+        """Of an example call of these sizes. Raises UserError where there is none."""
+        made = chosen_tensors(self.tensors, self.sizes, choice)
+        if made is None:
+            raise UserError("the example's tensors have gaps in memory, or overlap")
+        given = {key: rebuild(part, made) for key, part in self.structure.items()}
+        return inspect.BoundArguments(self.signature, given)
 
 
 def package(
@@ -104,6 +126,7 @@ def package(
     head = {
         "process": process_facts(),
         "launcher": writer.launcher(),
+        "has_kernels": bool(writer.members),
         "methods": methods,
         "state": state.write(writer.members),
     }
@@ -145,13 +168,13 @@ def _call(name: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) ->
     leaves: list[tuple[str, torch.Tensor]] = []
     structure = {key: describe(value, key, leaves) for key, value in given.items()}
     tensors = [leaf for _, leaf in leaves]
-    made = _copies(tensors) if exported is None else _inputs_of_export(tensors, exported.marks)
-    arguments = {key: rebuild(part, made) for key, part in structure.items()}
+    made = [tensor.detach() for tensor in tensors] if exported else _copies(tensors)
+    sizes = () if exported is None else exported.sizes
     if dynamic_shapes is not None:
-        mark_dimensions(arguments, dynamic_shapes)
-    bindings = inspect.BoundArguments(signature, arguments)
-    facts = (bindings.args, bindings.kwargs, exported is not None)
-    return _PackagedCall(name, target, bound, signature, *facts)
+        arguments = {key: rebuild(part, made) for key, part in structure.items()}
+        sizes = mark_dimensions(arguments, dynamic_shapes, made)
+    facts = (target, bound, signature, structure, tuple(made), sizes)
+    return _PackagedCall(name, *facts, exported is not None)
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -163,17 +186,6 @@ def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             copies[id(tensor)] = tensor.detach()
             put_marks(copies[id(tensor)], marks_of_dimensions(tensor))
     return [copies[id(tensor)] for tensor in tensors]
-
-
-def _inputs_of_export(
-    tensors: Sequence[torch.Tensor], marks: Sequence[Mapping[int, Any]]
-) -> list[torch.Tensor]:
-    """A tensor for each input of an exported program, which has as many whether or not the example
-    gave one tensor twice."""
-    made = [tensor.detach() for tensor in tensors]
-    for copy, found in zip(made, marks):
-        put_marks(copy, found)
-    return made
 
 
 def _frame_of(model: Any) -> tuple[Any, tuple[Any, ...], inspect.Signature]:
@@ -224,6 +236,15 @@ def _state(calls: Sequence[_PackagedCall], weights: bool) -> StateWriter:
     return StateWriter(names, later, bound_later=not weights)
 
 
+def _is_the_example(choice: Choice) -> bool:
+    """Whether the call is the user's example, and not one of sizes that are tried."""
+    return all(span is Span.SEVERAL for span in choice.values())
+
+
+def _do_nothing() -> None:
+    """In place of a call that raises, and that the user has not asked for."""
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -236,27 +257,55 @@ class _Writer:
     members: dict[str, Any] = field(default_factory=dict)
 
     def method(self, call: _PackagedCall, state: StateWriter) -> dict[str, Any]:
-        """A call as JSON."""
-        captured, values = self._captured(call)
-        arguments = bind(call.signature, call.args, dict(call.kwargs))
+        """A call as JSON: its program, and programs for the sizes that this does not serve."""
+        made: dict[Any, dict[str, Any]] = {}
+
+        def program(choice: Choice) -> dict[str, Any]:
+            key = tuple(choice.items())
+            if key not in made:
+                made[key] = self._program(call, choice, state)
+            return made[key]
+
+        def serves(choice: Choice) -> bool:
+            with suppress(GraphBreakError, UserError):
+                return bool(program(choice))
+            return False
+
+        spans = widest(call.sizes, serves)
+        main = program(spans)
+        further, missing = [], []
+        for choice in further_choices(call.sizes, spans):
+            try:
+                further.append(program(choice))
+            except (GraphBreakError, UserError) as error:
+                missing.append([in_words(choice), str(error).splitlines()[0]])
+        signature = signature_data(call.signature)
+        return {"signature": signature, **main, "further": further, "missing": missing}
+
+    def _program(self, call: _PackagedCall, choice: Choice, state: StateWriter) -> dict[str, Any]:
+        """The program of a call with these sizes."""
+        given = call.arguments(choice)
+        captured, values = self._captured(call, given, _is_the_example(choice))
+        arguments = bind(call.signature, given.args, given.kwargs)
         places = CapturedPlaces(call.name, values, len(call.bound), arguments, state.add)
         data = PackagedCall(captured, places).data()
         if call.is_exported:
             data["distinct"] = []
-        return {
-            "signature": signature_data(call.signature),
-            **data,
-            **self._graph(call, captured, state),
-        }
+        return {**data, **self._graph(call, captured, state)}
 
-    def _captured(self, call: _PackagedCall) -> tuple[CapturedFrame, FrameValues]:
+    def _captured(
+        self, call: _PackagedCall, arguments: inspect.BoundArguments, is_example: bool
+    ) -> tuple[CapturedFrame, FrameValues]:
+        """is_example: the call may be made, where it raises, for the exception."""
         target = call.target
-        given = (*call.bound, *call.args)
+        given = (*call.bound, *arguments.args)
         with torch.no_grad():
-            values = FrameValues(make_binder(target)(*given, **call.kwargs), (), target.__globals__)
+            bound = make_binder(target)(*given, **arguments.kwargs)
+            values = FrameValues(bound, (), target.__globals__)
             request = CompileRequest(target.__code__, 0, values, target)
-            eagerly = functools.partial(target, *given, **call.kwargs)
-            return capture_whole(request, self.options, eagerly), values
+            eagerly = functools.partial(target, *given, **arguments.kwargs)
+            run = eagerly if is_example else _do_nothing
+            return capture_whole(request, self.options, run), values
 
     def _graph(
         self, call: _PackagedCall, captured: CapturedFrame, state: StateWriter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, final
 
 import torch
@@ -29,7 +30,8 @@ class MethodPlan:
     hold. sharing: groups of tensors that share memory; those of different groups do not.
     distinct: arguments of which no two are one tensor; same: pairs that are one. truths: results of
     the graph, what each must be, and the words for where it is not. updates: buffers that the call
-    replaces, and by which result.
+    replaces, and by which result. further: programs for sizes that this one is not for; missing:
+    such sizes without a program, and the reason.
     """
 
     name: str
@@ -46,6 +48,64 @@ class MethodPlan:
     updates: tuple[tuple[int, int], ...]
     run: Callable[[Sequence[Any]], Sequence[torch.Tensor]]
     build: Build
+    further: tuple[MethodPlan, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+
+    def leaves(self, tensors: Sequence[torch.Tensor], args: Any, kwargs: Any) -> list[torch.Tensor]:
+        """The tensors of a call's arguments. Raises PackageInputError for a call that this program
+        is not for. tensors: of the package."""
+        try:
+            given = bind(self.signature, args, kwargs)
+        except TypeError as error:
+            raise PackageInputError(f"{self.name}(): {error}") from error
+        leaves: list[torch.Tensor] = []
+        expected = self.structure["arguments"]
+        if given.keys() != expected.keys():
+            more, fewer = given.keys() - expected.keys(), expected.keys() - given.keys()
+            raise PackageInputError(
+                f"{self.name}() was packaged with the arguments {', '.join(expected) or '(none)'}"
+                + "".join(f"; {name} is given, too" for name in sorted(more))
+                + "".join(f"; {name} is not given" for name in sorted(fewer))
+            )
+        for name, structure in expected.items():
+            collect(structure, given[name], name, leaves)
+        for check in self.checks:
+            check.check(leaves[check.leaf])
+        unmet = self.unmet(leaves)
+        if unmet is not None:
+            raise PackageInputError(f"the program is not for these sizes: {unmet} does not hold.")
+        self._check_identity(leaves, tensors)
+        return leaves
+
+    def _check_identity(
+        self, leaves: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+    ) -> None:
+        """Whether arguments are one tensor, or share memory, as they did."""
+        for one, other in self.same:
+            if leaves[one] is not leaves[other]:
+                raise PackageInputError("two arguments that were one tensor are two.")
+        if len({id(leaves[number]) for number in self.distinct}) != len(self.distinct):
+            raise PackageInputError("two arguments that were two tensors are one.")
+        owner: dict[int, int] = {}
+        for number, group in enumerate(self.sharing):
+            found = {
+                (leaves[n] if kind == "leaf" else tensors[n]).untyped_storage().data_ptr()
+                for kind, n in group
+            } - {0}
+            if len(found) > 1 or any(owner.setdefault(each, number) != number for each in found):
+                raise PackageInputError(
+                    "arguments share memory with each other or with the package's buffers "
+                    "otherwise than when it was made, and the program writes to some."
+                )
+
+    def made(self, inputs: list[Any]) -> Sequence[torch.Tensor]:
+        """The results of the graph. Raises what an operator raises."""
+        try:
+            return self.run(inputs)
+        except PartlyRun as fault:
+            fault.raise_cause()
+        except UnmetCheck as fault:
+            raise PackageInputError(f"the program is not for these inputs: {fault}") from fault
 
 
 @final
@@ -67,18 +127,18 @@ class Method:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program. Raises PackageInputError for arguments that it is not for, and
         PackageError while parameters wait for `Package.load_state_dict`."""
-        plan, state = self._plan, self._state
+        state = self._state
         if state.missing:
             raise PackageError(
                 "the package holds no weights, and has got none yet: give it "
                 f"{', '.join(state.missing_names())} by load_state_dict."
             )
-        leaves = self._leaves(args, kwargs)
+        plan, leaves = self._chosen(args, kwargs)
         tensors = state.tensors
         inputs = [leaves[n] if kind == "leaf" else tensors[n] for kind, n in plan.inputs]
         inputs += plan.numbers(leaves)
         with torch.no_grad():
-            made = self._made(inputs)
+            made = plan.made(inputs)
             for number, holds, words in plan.truths:
                 if bool(made[number]) is not holds:
                     raise PackageInputError(f"the program raises for these inputs: {words}")
@@ -92,60 +152,23 @@ class Method:
 
     # --- private -----------------------------------------------------------------------------
 
-    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-        plan = self._plan
+    def _chosen(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[MethodPlan, list[torch.Tensor]]:
+        """The program for a call, and the tensors of its arguments."""
+        plan, tensors = self._plan, self._state.tensors
         try:
-            given = bind(plan.signature, args, kwargs)
-        except TypeError as error:
-            raise PackageInputError(f"{plan.name}(): {error}") from error
-        leaves: list[torch.Tensor] = []
-        expected = plan.structure["arguments"]
-        if given.keys() != expected.keys():
-            more, fewer = given.keys() - expected.keys(), expected.keys() - given.keys()
+            return plan, plan.leaves(tensors, args, kwargs)
+        except PackageInputError as error:
+            for further in plan.further:
+                with suppress(PackageInputError):
+                    return further, further.leaves(tensors, args, kwargs)
+            if not plan.missing:
+                raise
+            reasons = "".join([f"\n  {sizes}: {reason}" for sizes, reason in plan.missing])
             raise PackageInputError(
-                f"{plan.name}() was packaged with the arguments {', '.join(expected) or '(none)'}"
-                + "".join(f"; {name} is given, too" for name in sorted(more))
-                + "".join(f"; {name} is not given" for name in sorted(fewer))
-            )
-        for name, structure in expected.items():
-            collect(structure, given[name], name, leaves)
-        for check in plan.checks:
-            check.check(leaves[check.leaf])
-        unmet = plan.unmet(leaves)
-        if unmet is not None:
-            raise PackageInputError(f"the program is not for these sizes: {unmet} does not hold.")
-        self._check_identity(leaves)
-        return leaves
-
-    def _check_identity(self, leaves: Sequence[torch.Tensor]) -> None:
-        """Whether arguments are one tensor, or share memory, as they did."""
-        plan = self._plan
-        for one, other in plan.same:
-            if leaves[one] is not leaves[other]:
-                raise PackageInputError("two arguments that were one tensor are two.")
-        if len({id(leaves[number]) for number in plan.distinct}) != len(plan.distinct):
-            raise PackageInputError("two arguments that were two tensors are one.")
-        owner: dict[int, int] = {}
-        for number, group in enumerate(plan.sharing):
-            found = {
-                (leaves[n] if kind == "leaf" else self._state.tensors[n])
-                .untyped_storage()
-                .data_ptr()
-                for kind, n in group
-            } - {0}
-            if len(found) > 1 or any(owner.setdefault(each, number) != number for each in found):
-                raise PackageInputError(
-                    "arguments share memory with each other or with the package's buffers "
-                    "otherwise than when it was made, and the program writes to some."
-                )
-
-    def _made(self, inputs: list[Any]) -> Sequence[torch.Tensor]:
-        try:
-            return self._plan.run(inputs)
-        except PartlyRun as fault:
-            fault.raise_cause()
-        except UnmetCheck as fault:
-            raise PackageInputError(f"the program is not for these inputs: {fault}") from fault
+                f"{error}\nSizes that could not be packaged:{reasons}"
+            ) from error
 
 
 @final

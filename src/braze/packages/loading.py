@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ def load_package(path: str | os.PathLike[str]) -> Package:
     archive = read_archive(Path(path))
     head = archive.head
     try:
-        has_kernels = any(method["library"] is not None for method in head["methods"].values())
+        has_kernels = bool(head["has_kernels"])
         check_process(archive.path, head["process"], has_kernels)
         state = read_state(archive, head["state"])
         run = _launcher(archive, head)
@@ -96,10 +98,25 @@ def _method(
     state: PackageState,
     run: Callable[..., int],
 ) -> MethodPlan:
+    signature = signature_of(data["signature"])
+    further = [_program(archive, name, signature, one, state, run) for one in data["further"]]
+    main = _program(archive, name, signature, data, state, run)
+    missing = tuple([(str(sizes), str(reason)) for sizes, reason in data["missing"]])
+    return replace(main, further=tuple(further), missing=missing)
+
+
+def _program(
+    archive: Archive,
+    name: str,
+    signature: inspect.Signature,
+    data: Mapping[str, Any],
+    state: PackageState,
+    run: Callable[..., int],
+) -> MethodPlan:
     places = [(str(kind), int(number)) for kind, number in data["inputs"]]
     return MethodPlan(
         name=name,
-        signature=signature_of(data["signature"]),
+        signature=signature,
         structure=data["structure"],
         checks=tuple([TensorCheck.of(check) for check in data["checks"]]),
         unmet=compile_conditions(data["conditions"]),

@@ -16,7 +16,7 @@ from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.tensors.torch_check import promise
-from braze.compat.torch.torch_check import CHECKS, SIZE_CHECKS
+from braze.compat.torch.torch_check import ASSERTIONS, CHECKS, SIZE_CHECKS
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 from braze.tracing.symbolic.size_constants import known_size
@@ -96,16 +96,16 @@ def _are_read(interpreter: Interpreter, tensor: Any) -> bool:
 # --- promises ------------------------------------------------------------------------------------
 
 
-def _check_of(function: Any) -> None:
+def _check_of(function: Any, name: str) -> None:
     @answers(function)
     def check(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        condition = args[0] if args else kwargs.get("cond")
+        condition = args[0] if args else kwargs.get(name)
         if condition is True:
             return None
         if type(condition) is SymbolicTruth and promise(interpreter, condition):
             return None
         if type(condition) is SymbolicTruth:
-            message = (*args[1:], *[v for name, v in kwargs.items() if name != "cond"])
+            message = (*args[1:], *[v for key, v in kwargs.items() if key != name])
             return interpreter.call_python(function, (False, *message), {})
         return interpreter.call_python(function, args, kwargs)
 
@@ -126,6 +126,8 @@ def _size_check_of(function: Any) -> None:
 
 
 for _function in CHECKS:
-    _check_of(_function)
+    _check_of(_function, "cond")
+for _function in ASSERTIONS:
+    _check_of(_function, "condition")
 for _function in SIZE_CHECKS:
     _size_check_of(_function)

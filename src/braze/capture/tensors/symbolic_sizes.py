@@ -149,12 +149,12 @@ class DynamicSizes:
         facts = self._opened()
         unseen = marked.mark is DimensionMark.UNBACKED
         least = marked.least if number < 2 else max(marked.least or 2, 2)
-        least = 0 if unseen else least
+        least = marked.least or 0 if unseen else least
         most = MOST if marked.most is None else marked.most
         strict = marked.mark in _STRICT
         symbol = facts.new_symbol(source, number, least, most, strict=strict, unseen=unseen)
         if strict and (marked.least, marked.most) != (None, None):
-            self._promised.append((symbol, marked.least, marked.most))
+            self._promised.append((symbol, least, marked.most))
         return symbol_size(facts, symbol)
 
     def check_marks(self) -> None:
@@ -162,7 +162,7 @@ class DynamicSizes:
         for symbol, least, most in self._promised:
             assert self.facts is not None
             low, high = self.facts.range_now(symbol)
-            if (low or 0) > max(least or 2, 2) or (most is not None and (high or MOST) < most):
+            if (low or 0) > (least or 0) or (most is not None and (high or MOST) < most):
                 source = self.facts.unknowns[symbol].source
                 raise SpecialisedError(
                     f"{source} was marked as dynamic in [{least}, {most}], and the program allows "
