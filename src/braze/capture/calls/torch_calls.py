@@ -252,8 +252,12 @@ def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
             yield function, tuple([method for method in methods if method in _ORIGINALS])
 
 
-# The special methods that Python's operators call on tensors.
-_METHODS: dict[Any, tuple[str, ...]] = dict(_methods())
+# What a call looks up on the class of its arguments: the special methods of Python's operators, and
+# the one function whose C code hands `__torch_function__` the class's own.
+_METHODS: dict[Any, tuple[str, ...]] = {
+    **dict(_methods()),
+    torch.Tensor.is_contiguous: ("is_contiguous",),
+}
 
 
 def _passed(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
