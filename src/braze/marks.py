@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import types
 import weakref
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from braze.errors import UserError
@@ -38,44 +38,48 @@ class Mark(enum.Enum):
 
 @final
 class Marks:
-    """Marks by function, without keeping the function alive.
+    """Marks by function, without keeping the function alive. Looking one up runs no code of the
+    program, and finds no other object that is equal to a marked one.
 
     changes: how many were put; orders: of these, those that say how to capture.
     """
 
-    __slots__ = ("_immortal", "_lock", "_marks", "changes", "orders")
+    __slots__ = ("_entries", "_lock", "changes", "orders")
 
     def __init__(self) -> None:
         self._lock = make_lock()
         self.changes = self.orders = 0
-        self._immortal: dict[Any, tuple[Mark, str]] = {}
-        self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()
+        # By identity: what knows that the object is still there, its mark and the note.
+        self._entries: dict[int, tuple[Any, Mark, str]] = {}
 
     def put(self, function: Any, mark: Mark, note: str = "") -> None:
         """Mark a function or class; `note` says why. Raises UserError for what cannot be
         marked."""
         try:
             with self._lock:
-                self._table(function)[function] = (mark, note)
+                self._entries[id(function)] = (self._held(function), mark, note)
                 self.changes += 1
                 self.orders += mark is not Mark.COMPILED
         except TypeError:
             raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
 
     def of(self, function: Any) -> Mark | None:
-        """The mark of exactly this object; runs no user code for functions and classes."""
-        try:
-            entry = self._table(function).get(function)
-        except TypeError:  # unhashable or not weakly referable: never marked
-            return None
-        return None if entry is None else entry[0]
+        """The mark of exactly this object."""
+        entry = self._entries.get(id(function))
+        return None if entry is None else entry[1]
 
     def note_of(self, function: Any) -> str:
         """The note that was put with the mark, or ""."""
-        return self._table(function)[function][1] if self.of(function) is not None else ""
+        entry = self._entries.get(id(function))
+        return "" if entry is None else entry[2]
 
-    def _table(self, function: Any) -> MutableMapping[Any, tuple[Mark, str]]:
-        return self._immortal if issubclass(type(function), _IMMORTAL) else self._marks
+    def _held(self, function: Any) -> Any:
+        """A weak reference that ends the entry; it raises TypeError where there can be none."""
+        if issubclass(type(function), _IMMORTAL):
+            return function
+        entries, number = self._entries, id(function)
+        # Called where the object ends, within any code: it takes no lock.
+        return weakref.ref(function, lambda _: entries.pop(number, None))
 
 
 MARKS = Marks()

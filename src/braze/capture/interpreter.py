@@ -112,6 +112,8 @@ class Interpreter:
     tensor_hooks: those of inputs.
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
+    keys_changed_at: the first step at which the `__hash__` or `__eq__` of a key that C code asked
+    changed something.
     shows_text: whether a text that shows a size was made; reader: the real code that runs.
     differentiates: how many backwards of calls on wrapper subclasses are under way.
     entered_settings: what changes calls of torch's, as it was at the frame's entry;
@@ -119,6 +121,7 @@ class Interpreter:
     """
 
     over = shows_text = False
+    keys_changed_at: int | None = None
     index_modes = 0
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()

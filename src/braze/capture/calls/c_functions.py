@@ -58,10 +58,10 @@ from braze.capture.state.guard_context import (
     is_identity,
     raw_lookup,
 )
-from braze.capture.state.hidden_members import asks_members
+from braze.capture.state.hidden_members import ALIASES, asks_members, is_key
 from braze.capture.state.lazy_strings import ShownText
 from braze.capture.state.opaque_objects import check_opaque, only_keeps
-from braze.capture.state.reentrant_calls import ReentrantCall, redirect, restore, special_functions
+from braze.capture.state.reentrant_calls import ReentrantCall, redirect, restore
 from braze.capture.state.side_effects import EXACT, SETS, check_order
 from braze.capture.state.special_methods import (
     MAKES_TEXT,
@@ -70,6 +70,7 @@ from braze.capture.state.special_methods import (
     guard_special_methods,
     has_contents,
     runs_python,
+    special_functions,
 )
 from braze.capture.state.string_escape import handed_over, settle_read
 from braze.class_facts import fact_of_class
@@ -633,6 +634,8 @@ def is_plain_key(key: Any) -> bool:
         return all(map(is_plain_key, (key.start, key.stop, key.step)))
     if cls is tuple:
         return all(map(is_plain_key, key))
+    if cls in ALIASES:
+        return is_key(key)
     return is_identity(key) and not runs_python(cls)
 
 
@@ -659,6 +662,8 @@ def _note_classes(
         cls: Any = type(value)
         if cls in CONSTANTS or cls in TENSORS or id(value) in seen:
             continue
+        if cls in ALIASES and not is_key(value):  # hashed, and compared, by its objects
+            raise BreakRequested("unseen-python", f"a {cls.__qualname__} of objects")
         if is_identity(value) and not runs_python(cls):
             continue
         for base, items in _ITEMS:
@@ -676,7 +681,9 @@ def _note_classes(
 @fact_of_class
 def _is_flat(cls: Any) -> bool:
     """Whether instances are all treated alike: they are neither containers nor functions."""
-    return not (cls in MAYBE_BOUND or issubclass(cls, tuple(base for base, _ in _ITEMS)))
+    return not (
+        cls in MAYBE_BOUND or cls in ALIASES or issubclass(cls, tuple(base for base, _ in _ITEMS))
+    )
 
 
 # How C code sees the items of a builtin container, whatever a subclass makes of it.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 from braze.capture.calls.c_functions import Callback, call_natively
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
-from braze.capture.state.guard_context import NUMBERS, TENSORS, is_constant, is_identity
+from braze.capture.state.guard_context import NUMBERS, TENSORS, is_constant
+from braze.capture.state.hidden_members import is_single_key
 from braze.capture.state.side_effects import EXACT
 from braze.compat.python.bytecode import returns_none
 from braze.compat.python.lru_caches import (
@@ -172,7 +173,7 @@ def _items(interpreter: Interpreter, value: Any) -> Iterator[Any]:
 
 
 def _is_fixed(value: Any) -> bool:
-    return is_constant(value) or is_identity(value)
+    return is_single_key(value)
 
 
 def _is_hashed_by_identity(interpreter: Interpreter, value: Any) -> bool:

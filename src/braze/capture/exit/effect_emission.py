@@ -6,7 +6,7 @@ import _thread
 from typing import TYPE_CHECKING, Any
 
 from braze.capture.exit.reconstruction import Reconstructor
-from braze.capture.state.side_effects import DELETED, DictWrites, SideEffects, ordered_items
+from braze.capture.state.side_effects import DELETED, DictWrites, SideEffects
 from braze.ir.captured.frame import (
     CapturedCall,
     Effect,
@@ -76,10 +76,10 @@ def _contents_effect(interpreter: Interpreter, writer: Reconstructor, shadow: An
     copy = shadow.copy
     contents: Recipe
     if isinstance(copy, dict):
-        entries = [(writer.recipe(k), writer.recipe(v)) for k, v in ordered_items(copy)]
-        contents = NewDict(dict, tuple(entries))
+        contents = NewDict(dict, writer.entries(copy))
     else:
         contents = NewSequence(list, writer.recipes(copy))
         if isinstance(copy, set):
+            writer.check_keys(copy)
             contents = NewSequence(set, writer.recipes(copy))
     return ReplaceContents(target, contents)

@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.arrays.reconstruction import array_recipe
-from braze.capture.calls.c_functions import Callback
+from braze.capture.calls.c_functions import Callback, is_plain_key
 from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.frames.frame import Unread
@@ -302,7 +302,21 @@ class Reconstructor:
 
     def sequence(self, value: Any) -> Recipe:
         """list, tuple, set, frozenset."""
+        if type(value) in (set, frozenset):
+            self.check_keys(value)
         return NewSequence(type(value), self.recipes(value))
+
+    def entries(self, value: Any) -> tuple[tuple[Recipe, Recipe], ...]:
+        """Recipes of the keys and values of a dict."""
+        self.check_keys(value)
+        return tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)])
+
+    def check_keys(self, container: Any) -> None:
+        """CannotRebuild where keys would be asked once more for a hash that changes something:
+        a dict or set that leaves the frame is made of its keys."""
+        step = self._interpreter.keys_changed_at
+        if step is not None and not all(map(is_plain_key, container)):
+            raise CannotRebuild("a container of keys whose hash changes something", step)
 
     def mapping(self, value: Any) -> Recipe:
         """dict and the standard dict classes."""
@@ -311,7 +325,7 @@ class Reconstructor:
         factory = getattr(value, "default_factory", None)
         return NewDict(
             type(value),
-            tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)]),
+            self.entries(value),
             None if factory is None else self.recipe(factory),
         )
 
@@ -546,7 +560,7 @@ class Reconstructor:
         list_items = self.recipes(list.__iter__(value)) if issubclass(type(value), list) else None
         dict_items = None
         if issubclass(type(value), dict):
-            dict_items = tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)])
+            dict_items = self.entries(value)
         if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, attributes, list_items, dict_items, slots))

@@ -21,7 +21,8 @@ from braze.capture.handlers.dispatch import make_frame
 from braze.capture.objects.attribute_load import load_super_attribute
 from braze.capture.objects.items import store_item
 from braze.capture.state.namedtuples import NamedTuple
-from braze.capture.state.reentrant_calls import own_special_functions, redirect
+from braze.capture.state.reentrant_calls import redirect
+from braze.capture.state.special_methods import own_special_functions
 from braze.compat.python.bytecode_versions import BYTECODE
 from braze.ir.captured.guard import ABSENT
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from braze.capture.state.guard_context import is_constant, is_identity, raw_lookup
-from braze.capture.state.special_methods import runs_python
+from braze.capture.state.special_methods import is_hashed_in_python
 
 # The commonest kinds of keys, which C code compares.
 _PLAIN = frozenset({str, int, float, bool, bytes, complex, types.NoneType})
@@ -22,9 +22,27 @@ _PLAIN = frozenset({str, int, float, bool, bytes, complex, types.NoneType})
 def is_key(value: Any) -> bool:
     """Whether an entry of a dict is found again by this key, without Python code: a constant, a
     function, a class, or a tuple of such."""
-    if is_constant(value) or (is_identity(value) and not runs_python(type(value))):
+    if type(value) in ALIASES:
+        return all(map(is_key, alias_parts(value)))
+    if is_constant(value) or (is_identity(value) and not is_hashed_in_python(type(value))):
         return True
     return type(value) is tuple and all(map(is_key, value))
+
+
+def is_single_key(value: Any) -> bool:
+    """The same of what is a constant, or guarded by what it is."""
+    return is_key(value) and (type(value) is not tuple or is_constant(value))
+
+
+# `list[a]` and `a | b` hash, and compare, by the objects that they are made of.
+ALIASES = frozenset({types.GenericAlias, types.UnionType})
+
+
+def alias_parts(value: Any) -> tuple[Any, ...]:
+    """The objects that a generic alias or a union of classes is made of."""
+    if type(value) is types.UnionType:
+        return tuple(value.__args__)
+    return (value.__origin__, *value.__args__)
 
 
 def asks_members(space: dict[Any, Any]) -> bool:
@@ -46,6 +64,8 @@ def _asks(kind: type, space: dict[Any, Any]) -> bool:
     if kind in (tuple, frozenset):
         members: Any = [member for member in dict.__iter__(space) if type(member) is kind]
         return _parts_ask(members)
+    if kind in ALIASES:
+        return not all(is_key(member) for member in dict.__iter__(space) if type(member) is kind)
     return type(raw_lookup(kind, "__eq__")) is not types.WrapperDescriptorType
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import ProgramRaised
-from braze.capture.state.provenance import module_of_class
 from braze.capture.state.string_escape import handed_over
 from braze.compat.python.code_patching import redirected_code, set_code, target_of
 from braze.compat.python.packages import is_of_package
@@ -24,13 +23,9 @@ from braze.shapes.symbolic import ProgramInt
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
-# What C code calls only where a class is made or called, which capture does itself.
-_NOT_FROM_C = frozenset(
-    "__new__ __init__ __call__ __init_subclass__ __set_name__ __class_getitem__ __prepare__ "
-    "__getattribute__ __mro_entries__".split()
-)
 _OWN = ("braze", "torch")
 _GIVE_INTEGERS = frozenset({"__hash__", "__index__", "__len__"})
+_ASKED_OF_KEYS = frozenset({"__hash__", "__eq__"})
 
 
 @final
@@ -55,7 +50,7 @@ class ReentrantCall:
         ):
             return self._as_always()(*args, **kwargs)
         try:
-            result = interpreter.call(self._function, *args, **kwargs)
+            result = self._call(args, kwargs)
             if type(result) is ProgramInt and self.code.co_name in _GIVE_INTEGERS:
                 return int(result)  # C code takes nothing else
             return handed_over(interpreter.reader, result)
@@ -67,6 +62,16 @@ class ReentrantCall:
             interpreter.missed = passing  # Python would print it and go on
             return None
         raise problem
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        interpreter = self._interpreter
+        if self.code.co_name not in _ASKED_OF_KEYS or interpreter.keys_changed_at is not None:
+            return interpreter.call(self._function, *args, **kwargs)
+        before = interpreter.marks(), len(interpreter.draws)
+        result = interpreter.call(self._function, *args, **kwargs)
+        if (interpreter.marks(), len(interpreter.draws)) != before:
+            interpreter.keys_changed_at = interpreter.outer_step
+        return result
 
     def restore(self) -> None:
         """Give the function its own code again."""
@@ -90,44 +95,6 @@ def code_of(function: types.FunctionType) -> types.CodeType:
     code = function.__code__
     target = target_of(code)
     return target.code if isinstance(target, ReentrantCall) else code
-
-
-def special_functions(cls: type) -> list[types.FunctionType]:
-    """The Python functions behind the special methods of a class and its bases."""
-    found: list[types.FunctionType] = []
-    for base in cls.__mro__:
-        if base.__flags__ & _HEAP_TYPE and not _is_own(base):
-            found += own_special_functions(base)
-    return found
-
-
-def _is_own(cls: type) -> bool:
-    return is_of_package(module_of_class(cls), *_OWN)
-
-
-_HEAP_TYPE = 1 << 9
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def own_special_functions(cls: type) -> list[types.FunctionType]:
-    """Those that the class itself defines."""
-    found: list[types.FunctionType] = []
-    for name, value in type.__dict__["__dict__"].__get__(cls).items():
-        if (
-            type(name) is str
-            and name.startswith("__")
-            and name.endswith("__")
-            and name not in _NOT_FROM_C
-        ):
-            function = value.__func__ if type(value) is classmethod else value
-            if type(value) is property:  # `__bases__` and `__class__` of what passes for a class
-                function = value.fget
-            if type(function) is types.FunctionType:
-                found.append(function)
-    return found
 
 
 def redirect(

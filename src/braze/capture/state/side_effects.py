@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import Any, final
 
 from braze.capture.frames.control_signals import BreakRequested
-from braze.capture.state.guard_context import CONSTANTS, GuardContext, is_constant, is_identity
+from braze.capture.state.guard_context import CONSTANTS, GuardContext, is_constant
 from braze.capture.state.hashed_members import (
     Put,
     copy_of_objects,
     is_plain_key,
     refuse_put,
 )
-from braze.capture.state.hidden_members import asks_members, is_key
+from braze.capture.state.hidden_members import asks_members, is_key, is_single_key
 from braze.capture.state.special_methods import check_given_up
 from braze.frozen import frozen
 from braze.ir.captured.guard import ABSENT, GuardKind, base_length
@@ -340,7 +340,7 @@ class SideEffects:
             items = list(self.contents(items))
         else:
             items = [items]
-        if type(value) is set and not all(is_constant(i) or is_identity(i) for i in items):
+        if type(value) is set and not all(map(is_single_key, items)):
             return False
         self.added.setdefault(id(value), (value, []))[1].extend(items)
         return True
@@ -517,7 +517,7 @@ class SideEffects:
         if issubclass(type(value), SETS):
             base: Any = set if issubclass(type(value), set) else frozenset
             members = [*base.__iter__(value)]  # not the subclass's
-            if not all(is_constant(item) or is_identity(item) for item in members):
+            if not all(map(is_single_key, members)):
                 return copy_of_objects(self.guard_context, value, source, self.put)
             expected = base.__new__(type(value), *([members] if base is frozenset else []))
             if base is set:

@@ -26,6 +26,7 @@ from braze.capture.state.guard_context import (
 )
 from braze.capture.state.provenance import module_of_class
 from braze.class_facts import fact_of_class
+from braze.compat.python.packages import is_of_package
 from braze.compat.python.stdlib import SPECIAL_METHODS
 from braze.compat.torch.dynamo_interop import is_callback_of_compiler
 from braze.ir.captured.guard import ABSENT
@@ -34,16 +35,73 @@ if TYPE_CHECKING:
     from braze.capture.state.guard_context import GuardContext
 
 _FIXED = (type, enum.Enum, types.ModuleType)
+_OF_PROGRAM = (enum.Enum, types.ModuleType)
+# What C code calls only where a class is made or called, which capture does itself.
+_NOT_FROM_C = frozenset(
+    "__new__ __init__ __call__ __init_subclass__ __set_name__ __class_getitem__ __prepare__ "
+    "__getattribute__ __mro_entries__".split()
+)
+_OWN = ("braze", "torch")
+
+
+def runs_python(cls: Any) -> bool:
+    """Whether C code may run Python code of instances, which are no containers."""
+    if issubclass(cls, _OF_PROGRAM):
+        return any(map(_is_of_program, special_functions(cls)))
+    return _may_run_python(cls)
+
+
+def is_hashed_in_python(cls: Any) -> bool:
+    """Whether a container that looks for an instance may run Python code of its class."""
+    if issubclass(cls, _OF_PROGRAM):
+        methods = [raw_lookup(cls, name) for name in ("__hash__", "__eq__")]
+        return any(type(m) is types.FunctionType and _is_of_program(m) for m in methods)
+    return _may_run_python(cls)
+
+
+def _is_of_program(method: types.FunctionType) -> bool:
+    """Whether a method is none that every enumeration has."""
+    return method.__globals__.get("__name__") != "enum"
 
 
 @fact_of_class
-def runs_python(cls: Any) -> bool:
-    """Whether C code may run Python code of instances, which are no containers."""
+def _may_run_python(cls: Any) -> bool:
     if cls in CONSTANTS or cls in TENSORS:
         return False
     if is_identity_class(cls) and (cls in IDENTITIES or issubclass(cls, _FIXED)):
         return False
     return module_of_class(cls) != "builtins"
+
+
+def special_functions(cls: type) -> list[types.FunctionType]:
+    """The Python functions behind the special methods of a class and its bases."""
+    found: list[types.FunctionType] = []
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE and not _is_own(base):
+            found += own_special_functions(base)
+    return found
+
+
+def _is_own(cls: type) -> bool:
+    return is_of_package(module_of_class(cls), *_OWN)
+
+
+def own_special_functions(cls: type) -> list[types.FunctionType]:
+    """Those that the class itself defines."""
+    found: list[types.FunctionType] = []
+    for name, value in type.__dict__["__dict__"].__get__(cls).items():
+        if (
+            type(name) is str
+            and name.startswith("__")
+            and name.endswith("__")
+            and name not in _NOT_FROM_C
+        ):
+            function = value.__func__ if type(value) is classmethod else value
+            if type(value) is property:  # `__bases__` and `__class__` of what passes for a class
+                function = value.fget
+            if type(function) is types.FunctionType:
+                found.append(function)
+    return found
 
 
 def guard_special_methods(guard_context: GuardContext, cls: type) -> None:
