@@ -105,15 +105,11 @@ def leaf_call(
         check_call(facts.free_copies, name, (*args, *kwargs.values()), result, did_nothing)
     noted_result = note(result, True)
     if not did_nothing or values_in(noted_result):
+        target = _target(interpreter.guard_context, function, args)
+        if args and type(args[-1]) is torch.Size and not kwargs and _is_legacy(function):
+            target, noted_kwargs = _of_size(target, result)
         interpreter.calls.append(
-            TorchCall(
-                _target(interpreter.guard_context, function, args),
-                noted_args,
-                noted_kwargs,
-                noted_result,
-                origin,
-                *state,
-            )
+            TorchCall(target, noted_args, noted_kwargs, noted_result, origin, *state)
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
 
@@ -517,3 +513,18 @@ def _target(guard_context: GuardContext, function: Any, args: tuple[Any, ...]) -
         if not has_original(guard_context, cls, function.__name__):
             return function
     return function.__name__
+
+
+def _is_legacy(function: Any) -> bool:
+    """Whether a call makes a tensor of a `torch.Size`, and of the elements that a tuple holds."""
+    return function in (torch.Tensor, torch.Tensor.new) or type(function) is _LEGACY
+
+
+_LEGACY: Any = type(torch.FloatTensor)
+
+
+def _of_size(target: Any, made: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+    """The target and keywords that say a legacy call of a size: a graph's text has tuples only."""
+    if target == "new":
+        return "new_empty", ()
+    return torch.empty, (("dtype", made.dtype), ("device", made.device))

@@ -14,6 +14,7 @@ from braze.compat.python.bytecode_versions import BYTECODE
 from braze.compat.python.stdlib import name_of_manager
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT
+from braze.tracing import DataDependent, Untraceable
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -88,6 +89,8 @@ def raise_varargs(interpreter: Interpreter, frame: Frame, instruction: Instructi
             raise ProgramRaised(RuntimeError("No active exception to reraise"))
         raise ProgramRaised(handled, again=True)
     exception = _instantiate(interpreter, frame.stack.pop())
+    if isinstance(exception, (DataDependent, Untraceable)):  # of a fake tensor's own method
+        raise exception
     handled = interpreter.handled()
     chained = handled is not None and handled is not exception
     changed = chained or cause is not ABSENT
