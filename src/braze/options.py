@@ -166,6 +166,12 @@ class Options:
     verbose: bool = _setting(
         False, "errors show Braze's own frames, too", environment="BRAZE_VERBOSE"
     )
+    debug_function: str = _setting(
+        "",
+        "functions of this name (`forward`, or `Block.forward`) are compiled and logged, and no "
+        "others: what calls them, and what they break at, runs eagerly",
+        environment="BRAZE_DEBUG_FUNCTION",
+    )
     progress: bool = _setting(
         True,
         "on a terminal, a line says what is compiled while that takes over a second",

@@ -63,6 +63,7 @@ from braze.ir.captured.compile_request import (
     CompiledEntry,
     CompileRequest,
     GraphCallable,
+    is_left_out,
 )
 from braze.ir.captured.frame import Break, CapturedFrame, Refused, Return
 from braze.ir.captured.frame_sizes import is_symbolic, lacks_symbols
@@ -372,7 +373,8 @@ class FrameCompiler:
     def __call__(self, request: CompileRequest) -> CompileAnswer:
         code = request.code
         origin = Origin(code.co_filename, code.co_firstlineno, code.co_qualname)
-        recorder = CompileRecorder(self.journal, code.co_qualname, origin)
+        left_out = is_left_out(self.options.debug_function, code)
+        recorder = CompileRecorder(self.journal, code.co_qualname, origin, is_silent=left_out)
         if request.failures:
             text = functools.partial(format_failures, code.co_qualname, request.failures)
             recorder.note_failures(request.failures, text)
@@ -711,7 +713,7 @@ class FrameCompiler:
 
     def _note_break(self, stop: Break, captured: CapturedFrame, recorder: CompileRecorder) -> None:
         note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
-        if self.options.fullgraph or stop.reason.is_forbidden:
+        if (self.options.fullgraph and not recorder.is_silent) or stop.reason.is_forbidden:
             raise self._forbidden(note, code_of(captured))
         recorder.note_break(note)
 
@@ -751,7 +753,8 @@ def frame_request(
     is_watched: Callable[[Any], bool] | None = None,
 ) -> FrameRequest:
     """What capture is asked for, from what the dispatcher wants compiled."""
-    code, values = request.code, request.values
+    code, values, name = request.code, request.values, options.debug_function
+    left_out = is_left_out(name, code)
     cell_names = {n for n, v in values.locals.items() if type(v) is types.CellType}
     owned = set(code.co_freevars) | (set(code.co_cellvars) if request.offset else set())
     cells = {name: values.locals[name] for name in cell_names & owned}
@@ -768,6 +771,8 @@ def frame_request(
         options=options,
         policy=policy,
         is_watched=is_watched,
+        leaves_out=left_out,
+        must_not_inline=(lambda f: not is_left_out(name, f.__code__)) if left_out else None,
     )
 
 

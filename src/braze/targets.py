@@ -29,7 +29,7 @@ from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
 from braze.interop.export import Exported, export_graph, holds_size
 from braze.interop.fx_graph import to_fx
-from braze.ir.captured.compile_request import CompileRequest, FrameValues
+from braze.ir.captured.compile_request import CompileRequest, FrameValues, is_left_out
 from braze.ir.captured.frame import Return
 from braze.ir.graphs.random_ops import drawing_devices
 from braze.ir.graphs.run_graph import compile_graph_runner
@@ -102,6 +102,7 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
         fullgraph=options.fullgraph,
         record=journal.note_left,
         compiler_for=lambda forced: _compiler_for(forced, options, journal),
+        leaves_out=functools.partial(is_left_out, options.debug_function),
     )
     compile_callees(dispatcher)
     return _DISPATCHERS.add(dispatcher)

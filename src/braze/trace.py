@@ -372,17 +372,23 @@ JOURNAL = Journal(length=JOURNAL_LENGTH)
 
 @final
 class CompileRecorder:
-    """Collects what happens in one compile. Used by one thread at a time, except `count`."""
+    """Collects what happens in one compile. Used by one thread at a time, except `count`.
 
-    def __init__(self, journal: Journal, function: str, origin: object) -> None:
-        self.journal = journal
+    is_silent: it writes no logs, and nobody is told of it: of a frame that is left out.
+    """
+
+    def __init__(
+        self, journal: Journal, function: str, origin: object, *, is_silent: bool = False
+    ) -> None:
+        self.journal, self.is_silent = journal, is_silent
         self.function = function
         self.origin = str(origin)
-        self._texts = None if journal.new_texts is None else journal.new_texts()
+        self._texts = None if is_silent or not journal.new_texts else journal.new_texts()
         self.failed_stage: str | None = None
         self._began, self._clock = time.perf_counter(), time.time()
         self._spans: list[tuple[str, float, float]] = []
-        LISTENERS.tell(CompileEvent("begin", function, self.origin))
+        if not is_silent:
+            LISTENERS.tell(CompileEvent("begin", function, self.origin))
         self._stages: dict[str, float] = {}
         self._counters: Counter[str] = Counter()
         self._lock = make_lock()
@@ -521,7 +527,7 @@ class CompileRecorder:
         the artefact is switched on, or a trace keeps its texts."""
         if self._texts is not None and artefact in KEPT_ARTEFACTS:
             self._texts.keep(artefact, text)
-        if enabled(artefact):
+        if enabled(artefact) and not self.is_silent:
             message = text if isinstance(text, str) else text()
             place = self.origin if origin is None else str(origin)
             extra = {"origin": place, "artefact": artefact}
@@ -540,21 +546,14 @@ class CompileRecorder:
             seconds=time.perf_counter() - self._began,
             stages=tuple(self._stages.items()),
             counters=MappingProxyType(dict(self._counters)),
-            ops=self._ops,
-            extern_ops=self._extern_ops,
-            guards=self._guards,
-            graph_break=self._break,
-            fallbacks=tuple(dict.fromkeys(self._fallbacks)),
-            raised=self._raised,
-            once=self._once,
-            paddings=tuple(self._paddings),
-            passes=tuple(self._passes),
-            graphs=tuple(self._graphs),
-            kernels=tuple(self._kernels),
-            failures=self._failures,
-            began=self._clock,
-            spans=tuple(self._spans),
-        )
+            ops=self._ops, extern_ops=self._extern_ops, guards=self._guards,
+            graph_break=self._break, fallbacks=tuple(dict.fromkeys(self._fallbacks)),
+            raised=self._raised, once=self._once, paddings=tuple(self._paddings),
+            passes=tuple(self._passes), graphs=tuple(self._graphs), kernels=tuple(self._kernels),
+            failures=self._failures, began=self._clock, spans=tuple(self._spans),
+        )  # fmt: skip
+        if self.is_silent:
+            return record
         self.journal.add(record)
         if self._texts is not None:  # for the trace alone: the journal keeps records for long
             record = replace(record, texts=tuple(self._texts.texts))

@@ -278,6 +278,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
     if request.function is not None:
         guard_context.source_of_function(request.function)
         frame.runs_eagerly = MARKS.of(request.function) is Mark.DISABLE_FRAME
+    frame.runs_eagerly |= request.leaves_out
     frame.locals = {
         name: Unread(value, LocalSource(name)) for name, value in request.local_values.items()
     }

@@ -157,7 +157,7 @@ class Interpreter:
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.runs_backward = False
-        self.step_tracing = make_step_tracing()
+        self.step_tracing = None if request.leaves_out else make_step_tracing()
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names, self.known_calls = TensorNames(tracer), KnownCalls()

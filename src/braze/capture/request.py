@@ -26,6 +26,7 @@ class FrameRequest:
         `offset` (bytes) with these values on the stack (StackSource(index)), NULL included.
     make_tracer: makes the Tracer that records this frame's operators.
     must_not_inline: says of a function that it gets graphs of its own: the call breaks.
+    leaves_out: the operators of this frame, and of those that are inlined, run eagerly.
     max_inline_depth: of inlined calls.
     is_watched: whether somebody watches the gradient of a leaf; None: a backward breaks the graph.
     policy: which sizes and numbers are symbols; None: none is.
@@ -53,6 +54,7 @@ class FrameRequest:
     stack: tuple[Any, ...] = ()
     options: Any = None
     must_not_inline: Callable[[Any], bool] | None = None
+    leaves_out: bool = False
     max_inline_depth: int = 400
     is_watched: Callable[[Any], bool] | None = None
     policy: SizePolicy | None = None

@@ -46,7 +46,7 @@ def leaf_call(
     """Call a function of torch's on fake tensors; note it, unless a transform has wrapped
     tensors."""
     if interpreter.frames and interpreter.frames[-1].runs_eagerly:
-        raise _disabled(interpreter.frames[-1].code, function)
+        raise _disabled(interpreter, function)
     if interpreter.guard_context.opaque:
         check_opaque(interpreter, function, args, kwargs)
     if interpreter.guard_context.has_overrides:
@@ -164,8 +164,10 @@ def _check_arrays(value: Any) -> None:
         _check_arrays((value.start, value.stop, value.step))
 
 
-def _disabled(code: Any, function: Any) -> BreakRequested:
-    return BreakRequested("disabled", f"{call_name(function)} in {code.co_qualname}")
+def _disabled(interpreter: Interpreter, function: Any) -> BreakRequested:
+    why = "; debug_function names another" if interpreter.request.leaves_out else ""
+    place = interpreter.frames[-1].code.co_qualname
+    return BreakRequested("disabled", f"{call_name(function)} in {place}{why}")
 
 
 def _check_methods(

@@ -389,7 +389,7 @@ def make_frame(
             raise ProgramRaised(_binding_error(function, args, kwargs)) from None
     frame = Frame(code, function.__globals__, known.steps, function)
     frame.locals = bound
-    frame.runs_eagerly = known.runs_eagerly
+    frame.runs_eagerly = known.runs_eagerly or interpreter.request.leaves_out
     if function.__closure__:
         open_closure(interpreter, function, frame)
     if code.co_flags & GENERATOR_FLAGS:

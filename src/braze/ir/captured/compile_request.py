@@ -160,3 +160,8 @@ class CompiledEntry:
 
 CompileAnswer: TypeAlias = CompiledEntry | Refused
 CompileFrame: TypeAlias = Callable[[CompileRequest], CompileAnswer]
+
+
+def is_left_out(debug_function: str, code: types.CodeType) -> bool:
+    """Whether the operators of a function run eagerly, since the option names another."""
+    return debug_function not in ("", code.co_name, code.co_qualname)

@@ -174,6 +174,7 @@ class FrameCache:
     limit: entries at most; refusals count too, so that a frame is not tried forever.
     closed: why nothing more is compiled here; None while something may be.
     hidden: the entries while no call may find them, which a stance asks for; None while calls do.
+    is_left_out: its operators run eagerly, so that nothing of it is logged.
     """
 
     __slots__ = (
@@ -184,6 +185,7 @@ class FrameCache:
         "fullgraph",
         "hidden",
         "history",
+        "is_left_out",
         "limit",
         "lock",
         "offset",
@@ -199,9 +201,10 @@ class FrameCache:
         limit: int,
         fullgraph: bool = False,
         tally: Tally | None = None,
+        is_left_out: bool = False,
     ) -> None:
         self.tally = tally or Tally(fullgraph)
-        self.fullgraph = fullgraph
+        self.fullgraph, self.is_left_out = fullgraph, is_left_out
         self.code = code
         self.offset = offset
         self.limit = limit
@@ -290,7 +293,7 @@ class FrameCache:
 
     def _log_failures(self, values: FrameValues) -> None:
         """Log all guards that fail, entry by entry, where that is asked for."""
-        if not enabled("recompiles_verbose"):
+        if self.is_left_out or not enabled("recompiles_verbose"):
             return
         place = f"{self.code.co_filename}:{self.code.co_firstlineno}"
         lines = [f"Recompiling function {self.code.co_qualname} in {place}"]

@@ -48,6 +48,7 @@ from braze.shapes.binding import ProgramRaises, UnmetCheck
 from braze.trace import LeftToEager
 
 _COMPILED_CALLEES = 256
+_MOST_LEFT_OUT = 64  # entries of a function whose operators run eagerly: they hold no kernels
 _NUMBERS = itertools.count()
 _Owner = TypeVar("_Owner")
 
@@ -65,6 +66,7 @@ class Dispatcher:
     owners: what the user calls; empty where nobody said. name, place: of what it was made of.
     number: dispatchers that were made before. was_reset: everything was forgotten once.
     was_called: a call came under a stance that takes the first one apart.
+    leaves_out: whether the operators of a function run eagerly; what it calls may be compiled.
     """
 
     def __init__(
@@ -76,12 +78,14 @@ class Dispatcher:
         compile_callee: Callable[[Any], Any] | None = None,
         record: Callable[[LeftToEager], None] | None = None,
         compiler_for: Callable[[object], CompileFrame] | None = None,
+        leaves_out: Callable[[types.CodeType], bool] | None = None,
     ) -> None:
         self.compile_frame = compile_frame
         self.stance = DEFAULT
         self.compiler_for = compiler_for or (lambda backend: compile_frame)
         self._forced: dict[tuple[object, FrameCache], FrameCache] = {}
         self.recompile_limit = recompile_limit
+        self.leaves_out = leaves_out or (lambda code: False)
         self.fullgraph = fullgraph
         self.compile_callee = compile_callee or (lambda callable: callable)
         self.tally = Tally(fullgraph, record)
@@ -109,7 +113,10 @@ class Dispatcher:
         `id(code)` stays its own."""
         cache = self._caches.get(key)
         if cache is None:
-            fresh = FrameCache(code, offset, self.recompile_limit, self.fullgraph, self.tally)
+            left_out = self.leaves_out(code)
+            limit = _MOST_LEFT_OUT if left_out else self.recompile_limit
+            is_whole = self.fullgraph and not left_out
+            fresh = FrameCache(code, offset, limit, is_whole, self.tally, left_out)
             cache = self._caches.setdefault(key, fresh)
             cache.hide(self.stance.hides_entries)
         return cache
@@ -128,6 +135,7 @@ class Dispatcher:
             fullgraph=self.fullgraph,
             record=self.tally.record,
             compiler_for=self.compiler_for,
+            leaves_out=self.leaves_out,
         )
         made._caches, made.continuations = self._caches, self.continuations
         made.stand_ins = self.stand_ins
@@ -214,7 +222,8 @@ class Dispatcher:
             return found or without_compile(stance, where, code.co_qualname, cache.offset > 0)
         forced = self._forced.get((stance.backend, cache))
         if forced is None:
-            made = FrameCache(code, cache.offset, cache.limit, cache.fullgraph, cache.tally)
+            as_here = cache.offset, cache.limit, cache.fullgraph, cache.tally, cache.is_left_out
+            made = FrameCache(code, *as_here)
             forced = self._forced.setdefault((stance.backend, cache), made)
         tracer = active_tracer()
         if tracer is not None:

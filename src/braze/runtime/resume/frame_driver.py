@@ -200,6 +200,13 @@ def _behind(
     return _Native(why=_left_natively(frame, broken)) if end.natively else broken
 
 
+def _leaves_operators_out(entry: CacheEntry) -> bool:
+    """Whether it broke at an operator of a function that is left out, each of which is a break:
+    what it calls is compiled, however many come before."""
+    end = entry.compiled.exit
+    return isinstance(end, Break) and end.reason.code == "disabled"
+
+
 def _left_natively(frame: LiveFrame, broken: _Broken) -> LeftToEager:
     """Why the rest of a frame runs natively that capture left at a break."""
     reason, name = broken.reason, frame.code.co_qualname
@@ -301,7 +308,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         return Finished(entry.replay(values, results))
     host.tally.broken.add()
     frames[-1:] = entry.replay(values, results)
-    is_idle = not (inputs or results)
+    is_idle = not (inputs or results or _leaves_operators_out(entry))
     return _behind(entry, frames[-1], is_rest=True, is_idle=is_idle)
 
 
