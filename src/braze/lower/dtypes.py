@@ -29,11 +29,6 @@ def result_dtype(*operands: Value | bool | int | float) -> torch.dtype:
     return result
 
 
-def float_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype itself if it is a float, else the default dtype."""
-    return dtype if dtype.is_floating_point else torch.get_default_dtype()
-
-
 def _promoted(dtypes: Iterable[torch.dtype]) -> torch.dtype:
     result: torch.dtype | None = None
     for dtype in dtypes:

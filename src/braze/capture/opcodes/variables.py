@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.frames.dispatch_table import opcode
 from braze.capture.frames.frame import Frame, Unread
-from braze.capture.objects.attribute_load import load_method
 from braze.capture.objects.items import delete_item, get_item, store_item
 from braze.capture.state.guard_context import BUILTINS
 from braze.capture.state.side_effects import DELETED
 from braze.compat.python.bytecode import Instruction
-from braze.compat.python.bytecode_versions import BYTECODE
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT
 
@@ -272,14 +270,6 @@ def load_class_deref(interpreter: Interpreter, frame: Frame, instruction: Instru
 
 
 # --- attributes ------------------------------------------------------------------------------
-
-
-def _push_method(interpreter: Interpreter, frame: Frame, owner: Any, name: str) -> None:
-    function, bound_to = load_method(interpreter, owner, name)
-    if BYTECODE.callable_first or bound_to is not NULL:
-        frame.stack.extend((function, bound_to))
-    else:
-        frame.stack.extend((NULL, function))
 
 
 # --- items -----------------------------------------------------------------------------------

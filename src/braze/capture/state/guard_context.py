@@ -53,7 +53,6 @@ from braze.ir.captured.source import (
     NumberSource,
     ObjectSource,
     Source,
-    TypeSource,
 )
 from braze.ir.origin import UNKNOWN, Origin
 from braze.shapes.data_symbols import SymbolicTruth
@@ -697,10 +696,6 @@ class GuardContext:
     def instance_dict_source(self, owner: Any) -> Source:
         """The source of the instance dict of a known object."""
         return InstanceDictSource(self.known[id(owner)][1])
-
-    def class_source(self, value: Any) -> Source:
-        """The source of a known object's class."""
-        return TypeSource(self.known[id(value)][1])
 
     def keep(self, value: Any) -> None:
         """Keep an object alive as long as the capture: its identity is in a table."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import sys
 import types
 from typing import Any, final
 
@@ -223,8 +222,3 @@ def returns_none(function: types.FunctionType) -> bool:
             return False
         before = item
     return True
-
-
-def running_version() -> tuple[int, int]:
-    """(major, minor) of the running Python."""
-    return sys.version_info[:2]

@@ -67,8 +67,3 @@ def named_operators(names: str) -> dict[str, Any]:
     """Those of some operators, by name, that this PyTorch has."""
     found = {name: find_operator(name) for name in names.split()}
     return {name: operator for name, operator in found.items() if operator is not None}
-
-
-def is_absent(operator: object) -> bool:
-    """Whether this PyTorch has not got an operator of a table."""
-    return type(operator) is AbsentOperator

@@ -104,11 +104,6 @@ def constant_of(value: Any) -> Any:
     return value
 
 
-def is_tensor_descriptor(value: Any) -> bool:
-    """Whether a value is a descriptor of a tensor, made on the host."""
-    return _class_name(value) == ("triton.tools.tensor_descriptor", "TensorDescriptor")
-
-
 def describe(kernel: Any) -> TritonKernel | None:
     """What there is to know of a kernel object; None where it is of no known form."""
     layers: list[Layer] = []

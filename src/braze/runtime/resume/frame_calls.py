@@ -109,10 +109,6 @@ def _super(frame: ExecutableFrame) -> Any:
     return super(frame.locals["__class__"].cell_contents, first)
 
 
-def _natively(frame: ExecutableFrame) -> Any:
-    raise RunNatively
-
-
 # Answers to calls without arguments.
 _WITHOUT_ARGUMENTS: dict[Any, Callable[[ExecutableFrame], Any]] = {
     builtins.super: _super,

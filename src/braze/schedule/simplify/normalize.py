@@ -62,11 +62,6 @@ def normalise(definition: Definition, names: Names) -> list[Definition]:
     return _extract(definition, names)
 
 
-def is_reduction(definition: Definition) -> bool:
-    """Whether a normalised definition folds over axes."""
-    return isinstance(definition.body, Reduce)
-
-
 # --- private ---------------------------------------------------------------------------------
 
 
