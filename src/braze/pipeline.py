@@ -100,7 +100,7 @@ from braze.lower import lower
 from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
 from braze.report.extern_hints import extern_hint
-from braze.report.guard_text import format_failures
+from braze.report.guard_text import format_failures, size_text
 from braze.report.warned import Warned
 from braze.rewrite import (
     Freezer,
@@ -437,7 +437,7 @@ class FrameCompiler:
         recorder.note_guards(map(format_guard, captured.guards))
         recorder.emit("guards", lambda: format_guard_tree(build_guard_tree(captured.guards)))
         for text, place in captured.size_notes:
-            recorder.emit("dynamic", f"{place}: {text}")
+            recorder.emit("dynamic", functools.partial(size_text, text, place))
         recorder.note_ops(str(node.op) for node in captured.graph.nodes)
         recorder.keep("lines", lambda: "\n".join(places_of(captured.graph)))
         recorder.emit("graph", lambda: print_graph(captured.graph))

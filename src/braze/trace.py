@@ -58,7 +58,7 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
         "fusion": "what was fused, and why not",
         "output_code": "the generated source",
         "kernel_code": "the command and time of each build",
-        "dynamic": "which sizes became symbols, and what specialised them",
+        "dynamic": "which sizes became symbols, and which lines guard or specialise them",
         "cache": "hits, misses and what was not stored",
         "perf_hints": "what costs time: fallbacks, copies, operators without own kernels",
         "compile_times": "seconds per stage for each compile",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Sequence
 from typing import final
 
 from braze.ir.captured.guard import Guard
 from braze.ir.captured.guard_tree import build_guard_tree
 from braze.ir.captured.print_guards import format_guard_tree
+from braze.ir.origin import Origin
 
 
 @final
@@ -25,3 +27,11 @@ def format_failures(function: str, failures: Sequence[object]) -> str:
     lines = [f"  {number}: {failure}" for number, failure in enumerate(failures)]
     entries = "entry" if len(lines) == 1 else "entries"
     return "\n".join([f"{function} again: {len(lines)} {entries} failed by", *lines])
+
+
+def size_text(text: str, place: Origin) -> str:
+    """What became of a size, with the program's line that made or guarded it."""
+    source = linecache.getline(place.file, place.line).strip()
+    shown = f"\n    {source}" if source else ""
+    function = f" in {place.function}" if place.function else ""
+    return f"{place.file}:{place.line}{function}: {text}{shown}"

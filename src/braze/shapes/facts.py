@@ -140,7 +140,8 @@ class Facts:
         self.has_unseen = self.has_unseen or unseen
         self.hints[symbol] = hint
         self._range_origins[symbol] = self.origin()
-        self.note(f"{symbol} = {source} ({now} now)")
+        most = "inf" if upper is None or upper >= MOST else upper
+        self.note(f"{symbol} = {source} in [{lower}, {most}] ({now} now)")
         return symbol
 
     def data_symbols(self) -> DataSymbols:
@@ -415,8 +416,15 @@ class Facts:
             least, zero = decided
             self._assume(Relation(self.named(self.current(least)), ">="))
             self.learn(Relation(self.current(zero), "=="))
-        elif not self.learn(relation):
+            return
+        self._note_guard(relation)
+        if not self.learn(relation):
             self.assumed.append(Assumed(self._in_inputs(relation), self.origin()))
+
+    def _note_guard(self, relation: Relation) -> None:
+        concerned = sorted(symbols(relation.expr), key=lambda symbol: symbol.name)
+        values = ", ".join([f"{symbol} is {self.hints[symbol]}" for symbol in concerned])
+        self.note(f"{relation} is guarded ({values} now)")
 
     def learn(self, relation: Relation) -> bool:
         """Take a relation as true. False where no range of a symbol says all of it."""

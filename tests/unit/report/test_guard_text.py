@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import braze
 from braze.ir.captured.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.captured.guard_tree import build_guard_tree
 from braze.ir.captured.print_guards import format_guard, format_guard_tree
@@ -84,3 +85,49 @@ def test_failures_are_numbered_by_entry() -> None:
     assert format_failures("forward", ["'L['n']' value mismatch"]) == (
         "forward again: 1 entry failed by\n  0: 'L['n']' value mismatch"
     )
+
+
+SIZES = """\
+FILE:+6 [dynamic] FILE:+7 in sized: s0 = L['x'].size()[0] in [2, inf] (5 now)
+    z = part(x, y)
+FILE:+6 [dynamic] FILE:+7 in sized: s1 = L['x'].size()[1] in [2, inf] (3 now)
+    z = part(x, y)
+FILE:+6 [dynamic] FILE:+7 in sized: s2 = L['y'].size()[0] in [2, inf] (3 now)
+    z = part(x, y)
+FILE:+6 [dynamic] FILE:+7 in sized: s3 = L['y'].size()[1] in [2, inf] (7 now)
+    z = part(x, y)
+FILE:+6 [dynamic] FILE:+1 in part: s0 >= 5 is guarded (s0 is 5 now)
+    if x.shape[0] > 4:
+FILE:+6 [dynamic] FILE:+3 in part: s1 == s2 is guarded (s1 is 3, s2 is 3 now)
+    return x @ y
+FILE:+6 [dynamic] FILE:+8 in sized: s3 == 7 is guarded (s3 is 7 now)
+    return z + 1 if y.shape[1] == 7 else z
+FILE:+6 [dynamic] FILE:+8 in sized: s3 = L['y'].size()[1] is specialised to 7
+    return z + 1 if y.shape[1] == 7 else z
+"""
+
+
+def part(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] > 4:
+        x = x * 2
+    return x @ y
+
+
+def sized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = part(x, y)
+    return z + 1 if y.shape[1] == 7 else z
+
+
+def test_sizes_are_said_with_the_lines_that_made_and_guarded_them(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    braze.set_logs("dynamic")
+    try:
+        braze.compile(sized, dynamic=True)(torch.randn(5, 3), torch.randn(3, 7))
+    finally:
+        braze.set_logs()
+    first = part.__code__.co_firstlineno
+    said = capfd.readouterr().err.replace(__file__, "FILE")
+    for line in range(first, first + 12):  # as offsets, which edits above leave alone
+        said = said.replace(f"FILE:{line} ", f"FILE:+{line - first} ")
+    assert said == SIZES

@@ -115,7 +115,7 @@ def test_specialises_where_the_number_is_needed() -> None:
     assert list(range(6))[a.program - 1] == 5  # type: ignore[attr-defined, operator]
     assert {6: "six"}[a.program] == "six"  # type: ignore[attr-defined, index]
     assert a + 1 == 7 and assumed(facts) == ["s0 == 6"]  # type: ignore[operator]
-    assert notes == ["s0 = x is specialised to 6"]
+    assert notes == ["s0 == 6 is guarded (s0 is 6 now)", "s0 = x is specialised to 6"]
 
 
 def test_marked_sizes_must_not_be_specialised() -> None:
