@@ -19,6 +19,7 @@ import torch
 from braze.errors import PackageInputError, UserError
 from braze.frozen import frozen
 from braze.ir.generated_code import define
+from braze.packages.nodes import Parts, build, is_instance, parts_of
 from braze.packages.values import decode, dtype_named, encode, is_same, is_value, name_of
 
 TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -49,9 +50,14 @@ def describe(value: Any, path: str, leaves: list[tuple[str, torch.Tensor]]) -> A
         return {_CONTAINERS[type(value)]: pairs}
     if is_value(value):
         return {"value": encode(value)}
+    parts = parts_of(value, path)
+    if parts is not None:
+        items = [describe(child, _of_child(path, n), leaves) for n, child in _named(parts)]
+        return {"node": [parts.data, parts.context, items]}
     raise UserError(
         f"braze.package: the argument {path} holds a {type(value).__qualname__}. A packaged call "
-        "takes tensors, numbers, strings, None, and lists, tuples and dicts of them."
+        "takes tensors, numbers, strings, None, and lists, tuples, dicts, named tuples and "
+        "registered dataclasses (torch.export.register_dataclass) of them."
     )
 
 
@@ -62,6 +68,9 @@ def rebuild(structure: Any, leaves: Sequence[Any]) -> Any:
         return leaves[content]
     if kind == "value":
         return decode(content)
+    if kind == "node":
+        data, context, items = content
+        return build(data, [rebuild(item, leaves) for item in items], context)
     if kind in ("list", "tuple"):
         return _CLASSES[kind]([rebuild(item, leaves) for item in content])
     return _CLASSES[kind]([(decode(key), rebuild(item, leaves)) for key, item in content])
@@ -82,6 +91,8 @@ def collect(structure: Any, value: Any, path: str, leaves: list[torch.Tensor]) -
                 f"{path} is {value!r}, and the package was made for {expected!r}: everything but "
                 "tensors is part of the program. Package that call, too."
             )
+    elif kind == "node":
+        _collect_node(content, value, path, leaves)
     elif type(value) is not _CLASSES[kind] or not isinstance(value, (list, tuple, dict)):
         raise _other(path, f"a {_CLASSES[kind].__name__}", value)
     elif len(value) != len(content):
@@ -95,6 +106,32 @@ def collect(structure: Any, value: Any, path: str, leaves: list[torch.Tensor]) -
             raise _other(path, f"a dict with the keys {keys!r} in that order", value)
         for (_, inner), (key, item) in zip(content, value.items()):
             collect(inner, item, f"{path}[{key!r}]", leaves)
+
+
+def _collect_node(
+    content: Sequence[Any], value: Any, path: str, leaves: list[torch.Tensor]
+) -> None:
+    data, context, items = content
+    parts = parts_of(value, path) if is_instance(value, data) else None
+    if parts is None:
+        raise _other(path, f"a {data[1]}", value)
+    if not is_same(decode(parts.context), decode(context)) or len(parts.children) != len(items):
+        raise PackageInputError(
+            f"{path} has the registered context {decode(parts.context)!r}, and the package was "
+            f"made for {decode(context)!r}."
+        )
+    for inner, (name, child) in zip(items, _named(parts)):
+        collect(inner, child, _of_child(path, name), leaves)
+
+
+def _named(parts: Parts) -> list[tuple[str | int, Any]]:
+    """The children, with the names of a named tuple's."""
+    names = parts.data[3] or range(len(parts.children))
+    return list(zip(names, parts.children))
+
+
+def _of_child(path: str, name: str | int) -> str:
+    return f"{path}.{name}" if isinstance(name, str) else f"{path}[{name}]"
 
 
 def _other(path: str, wanted: str, value: Any) -> PackageInputError:

@@ -3,22 +3,26 @@ what is returned."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 import torch
 
 from braze.errors import UserError
+from braze.frozen import frozen
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.frame import (
     CapturedCall,
     CapturedFrame,
     Effect,
+    FillInstance,
     FromConstant,
     FromGraph,
     FromSizes,
     FromSource,
     NewDict,
+    NewInstance,
     NewSequence,
     Recipe,
     ReplaceContents,
@@ -37,6 +41,7 @@ from braze.ir.captured.source import (
     operands_of,
 )
 from braze.packages.arguments import TensorCheck, describe
+from braze.packages.nodes import class_data, is_named_tuple, leaves_out, parts_of
 from braze.packages.results import DICTS, SEQUENCES
 from braze.packages.values import encode, is_value
 from braze.runtime.guards.codegen import access
@@ -128,6 +133,7 @@ class PackagedCall:
         self._captured, self._places = captured, places
         self._nodes: list[Any] = []
         self._numbers: dict[int, int] = {}
+        self._fills: dict[int, FillInstance] = {}
 
     def data(self) -> dict[str, Any]:
         """As JSON. Raises UserError for what a package cannot hold."""
@@ -137,6 +143,7 @@ class PackagedCall:
         if captured.dropped or captured.switched:
             raise places.refused("it changes whether inputs need gradients")
         count = len(captured.graph.inputs)
+        self._fills = {id(e.target): e for e in captured.effects if isinstance(e, FillInstance)}
         updates = [update for effect in captured.effects for update in self._update(effect)]
         assert isinstance(captured.exit, Return), captured.exit
         self._node(captured.exit.value)
@@ -172,6 +179,7 @@ class PackagedCall:
             elif kind is GuardKind.DISTINCT:
                 distinct |= {n for n in map(places.leaf, expected) if n is not None}
             elif guard.source is not None and places.is_argument(guard.source):
+                self._check_told(guard.source)
                 leaf = places.leaf(guard.source)
                 if kind is GuardKind.TENSOR_MATCH and leaf is not None:
                     sizes = (tuple(expected.shape), tuple(expected.stride))
@@ -194,6 +202,20 @@ class PackagedCall:
             "distinct": sorted(distinct) if len(distinct) > 1 else [],
         }
 
+    def _check_told(self, source: Source) -> None:
+        """Refuse what a registered class keeps beside its children: no call compares it."""
+        while operands := operands_of(source):
+            base = operands[0]
+            name = getattr(source, "name", None) or getattr(source, "key", None)
+            if isinstance(base, InstanceDictSource):
+                base = operands_of(base)[0]
+            if isinstance(name, str) and leaves_out(self._places.value(base), name):
+                raise self._places.refused(
+                    f"it reads {source}, which the function that is registered for its class does "
+                    "not tell"
+                )
+            source = base
+
     def _condition(self, condition: SizeCondition) -> tuple[str, str]:
         """In words, and as Python text over the leaves."""
         text = self._places.text(condition.expr, condition.sources)
@@ -207,6 +229,10 @@ class PackagedCall:
     def _update(self, effect: Effect) -> list[tuple[int, int]]:
         """Which tensor of the package becomes which result of the graph."""
         places = self._places
+        if isinstance(effect, FillInstance) and isinstance(effect.target, NewInstance):
+            if _is_node(effect.target):
+                return []  # part of the result
+            raise places.refused(f"it makes {_words(effect.target)}, {_HELD}")
         if isinstance(effect, ReplaceContents) and isinstance(effect.target, FromSource):
             before = places.value(effect.target.source)
             if isinstance(before, set) and _constants(effect.contents) == before:
@@ -261,16 +287,47 @@ class PackagedCall:
         if isinstance(recipe, NewSequence) and recipe.cls.__module__ == "torch.return_types":
             items = [self._node(item) for item in recipe.items]
             return ["return_type", [recipe.cls.__name__, items]]
+        if isinstance(recipe, NewSequence) and is_named_tuple(recipe.cls):
+            items = [self._node(item) for item in recipe.items]
+            return ["node", [class_data(recipe.cls), None, items]]
+        if isinstance(recipe, NewInstance) and _is_node(recipe):
+            return self._instance(recipe)
         if isinstance(recipe, NewDict) and recipe.cls in DICTS:
             pairs = [[self._node(key), self._node(value)] for key, value in recipe.items]
             return [DICTS[recipe.cls], pairs]
-        raise places.refused(
-            f"it returns {_words(recipe)}: return tensors, numbers, strings, None, and lists, "
-            "tuples and dicts of them"
-        )
+        raise places.refused(f"it returns {_words(recipe)}, {_HELD}")
+
+    def _instance(self, recipe: NewInstance) -> list[Any]:
+        """An instance of a registered class: its registered function takes apart one that holds
+        recipes."""
+        cls: Any = recipe.cls
+        made = cls.__new__(cls)
+        fill = self._fills.get(id(recipe))
+        if fill is not None:
+            for name, value in fill.attributes:
+                made.__dict__[name] = _held(value)
+            for slot, value in fill.slots:
+                slot.__set__(made, _held(value))
+            for key, value in fill.dict_items or ():
+                base = OrderedDict if isinstance(made, OrderedDict) else dict
+                base.__setitem__(made, _held(key), _held(value))
+            if fill.list_items is not None:
+                list.extend(made, map(_held, fill.list_items))
+        parts = parts_of(made, "the result")
+        assert parts is not None
+        items = []
+        for child in parts.children:
+            held = child if isinstance(child, _Held) else _Held(FromConstant(child))
+            items.append(self._node(held.recipe))
+        return ["node", [parts.data, parts.context, items]]
 
 
 # --- private -------------------------------------------------------------------------------------
+
+_HELD = (
+    "and a package holds tensors, numbers, strings, None, and lists, tuples, dicts, named tuples "
+    "and registered dataclasses (torch.export.register_dataclass) of them"
+)
 
 # Of arguments, what follows from their structure, which each call compares as a whole.
 _IMPLIED = frozenset(
@@ -290,6 +347,22 @@ _IMPLIED = frozenset(
         GuardKind.VIEW,
     }
 )
+
+
+@final
+@frozen(eq=False)
+class _Held:
+    """A recipe in the place of what it makes."""
+
+    recipe: Recipe
+
+
+def _held(recipe: Recipe) -> Any:
+    return recipe.value if isinstance(recipe, FromConstant) else _Held(recipe)
+
+
+def _is_node(recipe: Recipe) -> bool:
+    return isinstance(recipe, NewInstance) and class_data(recipe.cls) is not None
 
 
 def _readable(condition: str) -> str:

@@ -15,6 +15,7 @@ from braze.errors import UserError
 from braze.frozen import frozen
 from braze.marks import DimensionMark, Marked, put_marks
 from braze.packages.changing_sizes import ChangingSize
+from braze.packages.nodes import parts_of
 
 _LEAST = 2  # of a size that is computed from others
 _NO_LIMIT = 1 << 40
@@ -148,6 +149,10 @@ def _named(value: Any, shape: Any, path: str) -> Iterator[Named]:
             raise UserError(f"dynamic_shapes of {path} has {len(shape)} items, not {len(value)}.")
         for number, (item, inner) in enumerate(zip(value, shape)):
             yield from _named(item, inner, f"{path}[{number}]")
+    elif (parts := parts_of(value, path)) is not None:
+        given = parts_of(shape, path) if type(shape) is type(value) else None
+        items = shape if given is None else given.children
+        yield from _named(parts.children, items, path)
     else:
         raise UserError(f"dynamic_shapes of {path} is {shape!r}, which does not fit the argument.")
 

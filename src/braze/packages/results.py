@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from braze.ir.generated_code import define
+from braze.packages.nodes import Builder
 from braze.packages.values import decode
 
 SEQUENCES: dict[type, str] = {
@@ -65,6 +66,10 @@ def _text(kind: str, content: Any, number: int, names: dict[str, Any]) -> str:
     if kind in DICTS.values():
         pair = "r{}: r{}, " if kind == "dict" else "(r{}, r{}), "
         return _SPELLED[kind].format("".join(pair.format(int(k), int(v)) for k, v in content))
+    if kind == "node":
+        data, context, items = content
+        names[f"make{number}"] = Builder(data, context)
+        return f"make{number}([{''.join(f'r{int(item)}, ' for item in items)}])"
     if kind == "return_type":
         name, items = content
         names[name] = getattr(torch.return_types, name)

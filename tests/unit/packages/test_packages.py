@@ -24,13 +24,16 @@ SOURCE = Path(braze.__file__).parents[1]
 
 
 def run_elsewhere(
-    folder: Path, packages: dict[str, Path], calls: dict[str, Calls]
+    folder: Path, packages: dict[str, Path], calls: dict[str, Calls], modules: Sequence[Path] = ()
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """What the calls of each package return in another process, and what that had to do with."""
+    """What the calls of each package return in another process, and what that had to do with.
+    modules: files that it can import."""
     torch.save((packages, calls), folder / "calls.pt")
     (folder / "elsewhere").mkdir()
     script = folder / "elsewhere" / "run.py"  # not beside the models
     script.write_text(SCRIPT.read_text())
+    for module in modules:
+        (script.parent / module.name).write_text(module.read_text())
     done = subprocess.run(
         [sys.executable, str(script), str(folder / "calls.pt"), str(folder / "results.pt")],
         env={

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 from braze.compat.private_names import TreeCode, TreeInfo, pytree
+from braze.frozen import frozen
 
 
 def flatten_tree(value: Any) -> tuple[list[Any], Any]:
@@ -33,6 +34,34 @@ def flatten_call(
 
 def _positional_names(parameters: Sequence[str], count: int) -> list[str]:
     return [*parameters[:count], *(f"arg{number}" for number in range(len(parameters), count))]
+
+
+@final
+@frozen
+class TreeNode:
+    """A class whose instances `torch.utils._pytree` takes apart. flatten: an instance to its
+    children and a context; unflatten: back. name: by which files refer to it, or None."""
+
+    flatten: Callable[[Any], tuple[Sequence[Any], Any]]
+    unflatten: Callable[[Sequence[Any], Any], Any]
+    name: str | None
+
+
+def tree_node_of(cls: type) -> TreeNode | None:
+    """What is registered for a class."""
+    found = pytree.SUPPORTED_NODES.get(cls)
+    if found is None:
+        return None
+    named = pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
+    name = getattr(named, "serialized_type_name", None)
+    is_name = type(name) is str and pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) is cls
+    return TreeNode(found.flatten_fn, found.unflatten_fn, name if is_name else None)
+
+
+def class_registered_as(name: str) -> type | None:
+    """The class that files refer to by a name."""
+    found = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
+    return found if isinstance(found, type) else None
 
 
 class TreeCodeGen(TreeCode):
