@@ -30,7 +30,7 @@ def known_failures() -> dict[str, str]:
     return entries
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(operators()), ids=operators())
+@pytest.mark.parametrize(("number", "name"), list(enumerate(operators())), ids=operators())
 def test_operator(number: int, name: str) -> None:
     """In each dtype; with one sample of most operators in the first that it has alone, since
     `test_op_sweep` runs what is lowered here in all of them."""

@@ -174,7 +174,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("function", "asynchronous"), cases())
+@pytest.mark.parametrize(("function", "asynchronous"), list(cases()))
 def test_communicates_as_in_eager(function: Any, asynchronous: bool, journal: Journal) -> None:
     run = program(function, asynchronous)
     expected, count = outcome(run)

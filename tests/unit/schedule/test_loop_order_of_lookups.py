@@ -74,7 +74,7 @@ SHAPES = [(700, 128), (700, 3), (40, 12, 64), (90, 4, 5, 8)]
 OPERATORS = ["index_add", "index_copy", "scatter_add", "scatter"]
 
 
-@pytest.mark.parametrize(("shape", "operator"), itertools.product(SHAPES, OPERATORS))
+@pytest.mark.parametrize(("shape", "operator"), list(itertools.product(SHAPES, OPERATORS)))
 def test_scattered_rows_are_written_along(shape: tuple[int, ...], operator: str) -> None:
     """Rows of any shape, scattered along the first dimension: neighbours are those of a row."""
     into, index = (50, *shape[1:]), _typed("i64", shape[0])
