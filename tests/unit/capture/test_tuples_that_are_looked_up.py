@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import braze
+from braze.compat.python.bytecode_versions import BYTECODE
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,15 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, Any, Made], Any]] = {
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tuples_that_change(name: str, member: str) -> None:
+    if BYTECODE.tuples_keep_hashes and name == "a member" and member in ("frozen", "hashed"):
+        pytest.xfail("open: sets that are made of a tuple that knows its hash (docs/support.md)")
     program, made = PROGRAMS[name], MEMBERS[member]
     compiled = braze.compile(program, backend="eager", fullgraph=True)
     x = torch.arange(3.0)
     for number in (1, 2, 3, 1):
         key = (made(number), 3)
-        assert compiled(x, key, made).tolist() == program(x, key, made).tolist(), number
+        expected = program(x, key, made).tolist()  # from 3.14 on the key keeps its hash
+        assert compiled(x, key, made).tolist() == expected, number
 
 
 @pytest.mark.parametrize("member", [name for name in MEMBERS if name != "frozenset"])

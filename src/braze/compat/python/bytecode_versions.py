@@ -36,6 +36,7 @@ class BytecodeVersion:
     counts_unpacked: the error of an unpacked list, tuple or dict that is too long tells its length
     (3.14).
     annotates_lazily: annotations are a function's or class's `__annotate__` (3.14).
+    tuples_keep_hashes: a tuple asks its items for their hashes once in its life (3.14).
     resume_specializes: code is specialized where RESUME runs, and a profiler is told of the return
     of each function (3.11); else it is specialized from the start, and told of those with a RESUME.
     """
@@ -58,6 +59,7 @@ class BytecodeVersion:
     expression_iterates: bool = False
     counts_unpacked: bool = False
     annotates_lazily: bool = False
+    tuples_keep_hashes: bool = False
     resume_specializes: bool = False
 
 
@@ -84,7 +86,13 @@ def _versions() -> dict[tuple[int, int], BytecodeVersion]:
         close_returns_value=True,
         frame_locals_are_live=True,
     )
-    known[3, 14] = replace(known[3, 13], exit_slots=2, counts_unpacked=True, annotates_lazily=True)
+    known[3, 14] = replace(
+        known[3, 13],
+        exit_slots=2,
+        counts_unpacked=True,
+        annotates_lazily=True,
+        tuples_keep_hashes=True,
+    )
     known[3, 15] = replace(known[3, 14], iterator_slots=2, expression_iterates=True)
     return known
 
