@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from braze.errors import UserError
-from braze.report.html_kernels import slowest
+from braze.report.html.kernels import slowest
 from braze.report.html_report import html_report
 from braze.report.trace_folder import perfetto
 

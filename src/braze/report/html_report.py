@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, final
 
 from braze.errors import UserError
-from braze.report.html_graphs import graphs_of_compile
-from braze.report.html_kernels import TimeTable
-from braze.report.html_source import source_files
-from braze.report.html_timeline import timeline
+from braze.report.html.graphs import graphs_of_compile
+from braze.report.html.kernels import TimeTable
+from braze.report.html.source import source_files
+from braze.report.html.timeline import timeline
 
 Line = Mapping[str, Any]  # of a trace's file, as `json` reads it
 

@@ -17,8 +17,8 @@ from braze.__main__ import main
 from braze.ir.captured.guard import Guard, GuardKind
 from braze.ir.captured.print_guards import format_guard
 from braze.kept_texts import KeptTexts
-from braze.report.html_graphs import graphs_of_compile
-from braze.report.html_kernels import TimeTable, slowest
+from braze.report.html.graphs import graphs_of_compile
+from braze.report.html.kernels import TimeTable, slowest
 from braze.report.html_report import html_report
 
 SECTIONS = "timeline source breaks graphs guards recompiles fusion kernels memory ranks".split()
