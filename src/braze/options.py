@@ -27,6 +27,7 @@ GRAPH_PASSES = (
     "fold_constants",
     "fold_batch_norms",
     "convert_conditions",
+    "decompose_encoder_layers",
     "fuse_attention",
     "recompute_attention",
     "fuse_convolutions",

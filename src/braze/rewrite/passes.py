@@ -12,6 +12,7 @@ from braze.ir.passes import NotePass, Pass, PassManager
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.convert_conditions import convert_conditions
+from braze.rewrite.decompose_encoder_layers import decompose_encoder_layers
 from braze.rewrite.fold_batch_norms import fold_batch_norms
 from braze.rewrite.fold_constants import fold_constants
 from braze.rewrite.fuse_attention import fuse_attention
@@ -41,7 +42,8 @@ def graph_pass(rewriter: Callable[[Graph], Graph], *, keeps_rounding: bool = Tru
 
 
 # What is frozen is evaluated first, and once more in the layouts that passes choose. Small branches
-# next, whose operators others may be one with. Attention next, whose products are
+# next, whose operators others may be one with. Layers that are one operator next, in whose place
+# products and attention stand; attention next, whose products are
 # none then, and its plans behind what may call it. Convolutions in inference have one layout with
 # what is fused to them; others choose theirs behind that. Operators of our own next, most of which
 # are copies then; copies next, so that what they hid from each other can merge, paddings of one
@@ -50,6 +52,7 @@ PASSES: tuple[GraphPass, ...] = (
     graph_pass(fold_constants),
     graph_pass(fold_batch_norms, keeps_rounding=False),
     graph_pass(convert_conditions),
+    graph_pass(decompose_encoder_layers, keeps_rounding=False),
     graph_pass(fuse_attention, keeps_rounding=False),
     graph_pass(separate_attention_plans),
     Pass(
