@@ -30,8 +30,9 @@ from braze.compat.torch.autograd_engine import plain_autograd
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_in, replace_operands
 from braze.ir.types import TensorType, known_sizes
-from braze.rewrite.editing import fresh_numbers
+from braze.rewrite.editing import at_hand, fresh_numbers, type_of
 from braze.rewrite.encoder_layer import (
+    FEW_KEYS,
     PADDING_MASK,
     SCORES_MASK,
     SOURCE_MASK,
@@ -69,16 +70,16 @@ def decompose_encoder_layers(graph: Graph) -> Graph:
 _Results: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
-def _attention_of(given: Given) -> _Results:
-    return multi_head_attention(given["query"], given)
+def _attention_of(given: Given, is_short: bool) -> _Results:
+    return multi_head_attention(given["query"], given, is_short)
 
 
-def _layer_of(given: Given) -> _Results:
-    return (encoder_layer(given),)
+def _layer_of(given: Given, is_short: bool) -> _Results:
+    return (encoder_layer(given, is_short),)
 
 
 # What stands for each, by the arguments' names.
-_OPERATORS: Mapping[torch._ops.OpOverload, Callable[[Given], _Results]] = {
+_OPERATORS: Mapping[torch._ops.OpOverload, Callable[[Given, bool], _Results]] = {
     aten._native_multi_head_attention.default: _attention_of,
     aten._transformer_encoder_layer_fwd.default: _layer_of,
 }
@@ -130,23 +131,21 @@ def _decomposed(node: Node, sizes: Sizes, traces: dict[str, _Trace | str]) -> _T
 def _traced(node: Node, given: Given, read: Sequence[Value], sizes: Sizes) -> _Trace | str:
     live, facts = retraced(Graph(tuple(read), (), (), (), (), sizes))
     tracer = Tracer(replayable=False)
-    kinds = [value.type for value in read]
-    is_symbolic = any(known_sizes((*k.shape, *k.stride)) is None for k in kinds)  # type: ignore[union-attr]
+    kinds = [type_of(value) for value in live.inputs]
+    is_symbolic = any(known_sizes((*kind.shape, *kind.stride)) is None for kind in kinds)
     if is_symbolic:
         tracer.facts = facts
-    made = [
-        tracer.add_input_of_type(replace(value.type, requires_grad=False))  # type: ignore[type-var]
-        for value in live.inputs
-    ]
+    made = [tracer.add_input_of_type(replace(kind, requires_grad=False)) for kind in kinds]
     inputs = tuple(tracer.recorder.input_values)
     fakes = dict(zip(read, made, strict=True))
     called: dict[str, Any] = {
         name: fakes[argument] if type(argument) is Value else argument
         for name, argument in given.items()
     }
+    is_short = at_hand(type_of(read[0]).shape[1]) < FEW_KEYS
     try:
         with plain_autograd(apart), torch.no_grad(), tracer:
-            found = _OPERATORS[node.op](called)
+            found = _OPERATORS[node.op](called, is_short)
     except (DataDependent, UnknownTensor, Untraceable, NotImplementedError, RuntimeError) as error:
         return f"it cannot be traced: {error}"
     results = tuple([None if one is None else tracer.value_of(one) for one in found])

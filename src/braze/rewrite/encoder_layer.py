@@ -23,16 +23,16 @@ Given: TypeAlias = Mapping[str, Any]
 # What `mask_type` says of a mask.
 SOURCE_MASK, PADDING_MASK, SCORES_MASK = range(3)
 
-# Keys from which the library's kernel is called. One thread of a Zen 3 under load, width 256, times
+# Keys from which the library's kernel is called. One thread of an AMD processor with AVX2, width 256, times
 # over eager's, written out and called: 1 x 16 float32 0.54 and 0.71, with a padding mask 0.49 and
 # 0.65; 16 x 64 float32 1.00 and 0.97, causal 0.88 and 0.85; bfloat16 1.07 and 0.80, 4 x 256 0.96
 # and 0.45.
 FEW_KEYS = 64
 
 
-def encoder_layer(given: Given) -> torch.Tensor:
+def encoder_layer(given: Given, is_short: bool) -> torch.Tensor:
     """The result of `_transformer_encoder_layer_fwd`, [batch, length, width], by its arguments'
-    names."""
+    names. is_short: attention is to fewer than `FEW_KEYS`."""
     x: torch.Tensor = given["src"]
     is_first, eps = given["norm_first"], given["eps"]
 
@@ -40,7 +40,7 @@ def encoder_layer(given: Given) -> torch.Tensor:
         weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
         return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
-    attended, _ = multi_head_attention(norm(x, 1) if is_first else x, given)
+    attended, _ = multi_head_attention(norm(x, 1) if is_first else x, given, is_short)
     x = attended + x
     x = x if is_first else norm(x, 1)
     hidden = _linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
@@ -50,11 +50,11 @@ def encoder_layer(given: Given) -> torch.Tensor:
 
 
 def multi_head_attention(
-    x: torch.Tensor, given: Given
+    x: torch.Tensor, given: Given, is_short: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The results of `_native_multi_head_attention` of x, [batch, length, width], to itself: the
     projected result in the same shape, and the probabilities where `need_weights` asks for them.
-    given: the other arguments, by either operator's names."""
+    given: the other arguments, by either operator's names. is_short: as in `encoder_layer`."""
     batch, length, width = x.shape
     heads: int = given["num_head"] if "num_head" in given else given["num_heads"]
     projected = _linear(x, given["qkv_weight"], given["qkv_bias"])
@@ -62,7 +62,7 @@ def multi_head_attention(
     hidden = _hidden(given["mask"], given["mask_type"], batch, length)
     weights: torch.Tensor | None = None
     needs_weights: bool = given.get("need_weights", False)
-    if needs_weights or length < FEW_KEYS:
+    if needs_weights or is_short:
         attended, weights = _written_out(apart, hidden)
     else:
         attended = _called(apart, hidden)

@@ -80,7 +80,7 @@ QUESTIONS_OF_MODULES: dict[str, Kept] = {
             "torch._C._has_torch_function_variadic torch.overrides.has_torch_function "
             "torch.nn.init._calculate_fan_in_and_fan_out torch.nn.init._calculate_correct_fan "
             "torch.overrides.is_tensor_like torch.overrides.is_tensor_method_or_property "
-            "torch._C._group_tensors_by_device_and_dtype"
+            "torch._C._group_tensors_by_device_and_dtype torch.nn.functional._none_or_dtype"
         ),
         Kept.DATA: "torch._tensor.__contains__",
     }.items()

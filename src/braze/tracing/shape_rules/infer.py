@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
+from braze.tracing.shape_rules import attention as attention
 from braze.tracing.shape_rules import fft as fft
 from braze.tracing.shape_rules import indexing as indexing
 from braze.tracing.shape_rules import losses as losses

@@ -110,6 +110,12 @@ def _of_columns(result: TensorType, args: tuple[Any, ...]) -> Any:
     return result
 
 
+def _row_major_or_none(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """Probabilities that are not asked for are undefined; the meta kernel gives an empty tensor."""
+    made, weights = result
+    return _row_major(made, args), None if weights.shape == (0,) else weights
+
+
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
@@ -123,6 +129,8 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten.addmv.default: _of_columns,
     aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
     aten.nonzero_static.default: _row_major,
+    aten._transformer_encoder_layer_fwd.default: _row_major,
+    aten._native_multi_head_attention.default: _row_major_or_none,
     aten._fft_r2c.default: _transformed_last,
     aten._batch_norm_with_update.default: _statistics,
     aten._batch_norm_with_update_functional.default: _statistics,

@@ -1,0 +1,49 @@
+"""What the operators of PyTorch's fast path for transformers demand of symbolic sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.compat.torch.aten import aten
+from braze.ir.types import TensorType
+from braze.shapes.demands import must_equal
+from braze.tracing.shape_rules.registry import rule
+
+_PADDING_MASK = 1  # kind of a mask that hides keys, [batch, length]
+
+
+@rule(aten._transformer_encoder_layer_fwd.default)
+def _encoder_layer(src: TensorType, embed_dim: int, *rest: Any, **options: Any) -> Any:
+    given = dict(zip(("mask", "mask_type"), rest[16:], strict=False)) | options
+    return _demanded(src, embed_dim, given.get("mask"), given.get("mask_type"))
+
+
+@rule(aten._native_multi_head_attention.default)
+def _multi_head_attention(
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    embed_dim: int,
+    *rest: Any,
+    **options: Any,
+) -> Any:
+    names = ("mask", "need_weights", "average_attn_weights", "mask_type")
+    given = dict(zip(names, rest[5:], strict=False)) | options
+    return _demanded(query, embed_dim, given.get("mask"), given.get("mask_type"))
+
+
+# --- private -------------------------------------------------------------------------------------
+
+
+def _demanded(x: TensorType, width: int, mask: TensorType | None, kind: int | None) -> Any:
+    """Learns which sizes are the same, which kernels check and nothing else asks; the meta kernel
+    says the rest."""
+    if len(x.shape) != 3:
+        return NotImplemented
+    must_equal(x.shape[2], width)
+    length = x.shape[1]
+    if mask is not None:
+        wanted = (x.shape[0], length) if kind == _PADDING_MASK else (length, length)
+        for size, demanded in zip(mask.shape[-2:], wanted, strict=False):
+            must_equal(size, demanded)
+    return NotImplemented
