@@ -23,10 +23,10 @@ Given: TypeAlias = Mapping[str, Any]
 # What `mask_type` says of a mask.
 SOURCE_MASK, PADDING_MASK, SCORES_MASK = range(3)
 
-# Keys from which the library's kernel is called. One thread of an AMD processor with AVX2, width 256, times
-# over eager's, written out and called: 1 x 16 float32 0.54 and 0.71, with a padding mask 0.49 and
-# 0.65; 16 x 64 float32 1.00 and 0.97, causal 0.88 and 0.85; bfloat16 1.07 and 0.80, 4 x 256 0.96
-# and 0.45.
+# Keys from which the library's kernel is called. One thread of an AMD processor with AVX2, width
+# 256, times over eager's, written out and called: 1 x 16 float32 0.54 and 0.71, with a padding mask
+# 0.49 and 0.65; 16 x 64 float32 1.00 and 0.97, causal 0.88 and 0.85; bfloat16 1.07 and 0.80,
+# 4 x 256 0.96 and 0.45.
 FEW_KEYS = 64
 
 
