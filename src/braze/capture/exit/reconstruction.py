@@ -315,7 +315,11 @@ class Reconstructor:
         """CannotRebuild where keys would be asked once more for a hash that changes something:
         a dict or set that leaves the frame is made of its keys."""
         step = self._interpreter.keys_changed_at
-        if step is not None and not all(map(is_plain_key, container)):
+        if step is None:
+            return
+        # An ordered dict's own iterator asks its keys for their hashes.
+        keys = dict.__iter__(container) if issubclass(type(container), dict) else iter(container)
+        if not all(map(is_plain_key, keys)):
             raise CannotRebuild("a container of keys whose hash changes something", step)
 
     def mapping(self, value: Any) -> Recipe:
