@@ -74,7 +74,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 LATE_IMPORTS: dict[str, str] = {
     "src/braze/devices/__init__.py": "what serves a GPU takes memory, and few processes have one",
     "src/braze/interop/backends.py": "foreign compilers cost seconds and are rarely asked for",
-    "src/braze/report/printed_report.py": "what prints tables takes memory, and is rarely asked for",
+    "src/braze/report/printed_report.py": "tables take memory, and are rarely asked for",
     "src/braze/report/html_report.py": "an optional dependency, for the one command that needs it",
 }
 

@@ -225,6 +225,14 @@ correct_aliasing: Any = optional(
     "torch.utils._python_dispatch:return_and_correct_aliasing", "views of wrapper subclasses", None
 )
 make_wrapper: Callable[..., Any] = essential("torch:Tensor._make_wrapper_subclass")
+forbid_data_pointer: Callable[[torch.Tensor], None] = optional(
+    "torch._C:_set_throw_on_mutable_data_ptr",
+    "C++ code that reads memory of a fake tensor",
+    lambda tensor: None,
+)
+pad_packed_sequence: Any = optional(
+    "torch:_pad_packed_sequence", "padding of packed sequences", None
+)
 TensorBase: Any = optional(
     "torch._C:TensorBase", "what all tensors inherit from", torch.Tensor.__mro__[1]
 )

@@ -19,7 +19,7 @@ import torch
 from braze.errors import PackageInputError, UserError
 from braze.frozen import frozen
 from braze.ir.generated_code import define
-from braze.packages.nodes import Parts, build, is_instance, parts_of
+from braze.packages.nodes import InstanceParts, build, is_instance, parts_of
 from braze.packages.values import decode, dtype_named, encode, is_same, is_value, name_of
 
 TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -124,7 +124,7 @@ def _collect_node(
         collect(inner, child, _of_child(path, name), leaves)
 
 
-def _named(parts: Parts) -> list[tuple[str | int, Any]]:
+def _named(parts: InstanceParts) -> list[tuple[str | int, Any]]:
     """The children, with the names of a named tuple's."""
     names = parts.data[3] or range(len(parts.children))
     return list(zip(names, parts.children))

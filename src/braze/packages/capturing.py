@@ -317,7 +317,7 @@ class PackagedCall:
         assert parts is not None
         items = []
         for child in parts.children:
-            held = child if isinstance(child, _Held) else _Held(FromConstant(child))
+            held = child if isinstance(child, _RecipeLeaf) else _RecipeLeaf(FromConstant(child))
             items.append(self._node(held.recipe))
         return ["node", [parts.data, parts.context, items]]
 
@@ -351,14 +351,14 @@ _IMPLIED = frozenset(
 
 @final
 @frozen(eq=False)
-class _Held:
+class _RecipeLeaf:
     """A recipe in the place of what it makes."""
 
     recipe: Recipe
 
 
 def _held(recipe: Recipe) -> Any:
-    return recipe.value if isinstance(recipe, FromConstant) else _Held(recipe)
+    return recipe.value if isinstance(recipe, FromConstant) else _RecipeLeaf(recipe)
 
 
 def _is_node(recipe: Recipe) -> bool:

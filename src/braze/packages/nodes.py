@@ -25,7 +25,7 @@ ClassData: TypeAlias = Sequence[Any]
 
 @final
 @frozen
-class Parts:
+class InstanceParts:
     """An instance taken apart. context: as JSON."""
 
     data: ClassData
@@ -47,14 +47,14 @@ def class_data(cls: type) -> ClassData | None:
     return [cls.__module__, cls.__qualname__, node and node.name, fields]
 
 
-def parts_of(value: Any, path: str) -> Parts | None:
+def parts_of(value: Any, path: str) -> InstanceParts | None:
     """The parts of an instance of such a class. Raises UserError for a context that no package
     holds."""
     data = class_data(type(value))
     if data is None:
         return None
     if data[3] is not None:
-        return Parts(data, tuple(value), None)
+        return InstanceParts(data, tuple(value), None)
     node = tree_node_of(type(value))
     assert node is not None
     children, context = node.flatten(value)
@@ -63,7 +63,7 @@ def parts_of(value: Any, path: str) -> Parts | None:
             f"braze.package: {path} is a {type(value).__qualname__}, whose registered context "
             f"{context!r} a package cannot hold: numbers, strings, and lists and tuples of them."
         )
-    return Parts(data, tuple(children), encode(context))
+    return InstanceParts(data, tuple(children), encode(context))
 
 
 def is_instance(value: Any, data: ClassData) -> bool:

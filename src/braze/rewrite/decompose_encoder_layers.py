@@ -55,13 +55,13 @@ def decompose_encoder_layers(graph: Graph) -> Graph:
     if not any(node.op in _OPERATORS for node in graph.nodes):
         return graph
     numbers = fresh_numbers(graph)
-    traces: dict[str, _Trace | str] = {}
+    traces: dict[str, _Decomposition | str] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
         made = _decomposed(node, graph.sizes, traces) if node.op in _OPERATORS else None
         if isinstance(made, str):
             _LOG.info("%s at %s: left to ATen: %s", node.op, node.origin, made)
-        nodes += _renamed(node, made, numbers) if isinstance(made, _Trace) else [node]
+        nodes += _renamed(node, made, numbers) if isinstance(made, _Decomposition) else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -103,7 +103,7 @@ _WEIGHTS: Mapping[str, str] = {
 
 @final
 @frozen(eq=False)
-class _Trace:
+class _Decomposition:
     """What an operator becomes. inputs: stand for the node's operands, in order; results: for its
     outputs."""
 
@@ -112,7 +112,9 @@ class _Trace:
     results: tuple[Value | None, ...]
 
 
-def _decomposed(node: Node, sizes: Sizes, traces: dict[str, _Trace | str]) -> _Trace | str:
+def _decomposed(
+    node: Node, sizes: Sizes, traces: dict[str, _Decomposition | str]
+) -> _Decomposition | str:
     """What stands for a node, or why nothing does. traces: those of the graph so far."""
     given = _arguments(node)
     reason = _refusal(given)
@@ -128,7 +130,7 @@ def _decomposed(node: Node, sizes: Sizes, traces: dict[str, _Trace | str]) -> _T
     return traces[key]
 
 
-def _traced(node: Node, given: Given, read: Sequence[Value], sizes: Sizes) -> _Trace | str:
+def _traced(node: Node, given: Given, read: Sequence[Value], sizes: Sizes) -> _Decomposition | str:
     live, facts = retraced(Graph(tuple(read), (), (), (), (), sizes))
     tracer = Tracer(replayable=False)
     kinds = [type_of(value) for value in live.inputs]
@@ -149,7 +151,7 @@ def _traced(node: Node, given: Given, read: Sequence[Value], sizes: Sizes) -> _T
     except (DataDependent, UnknownTensor, Untraceable, NotImplementedError, RuntimeError) as error:
         return f"it cannot be traced: {error}"
     results = tuple([None if one is None else tracer.value_of(one) for one in found])
-    trace = _Trace(inputs, tuple(map(node_of, tracer.recorder.calls)), results)
+    trace = _Decomposition(inputs, tuple(map(node_of, tracer.recorder.calls)), results)
     if is_symbolic:
         if facts.learned():
             return "it asks for sizes that are not known"
@@ -157,17 +159,17 @@ def _traced(node: Node, given: Given, read: Sequence[Value], sizes: Sizes) -> _T
     return trace if _fits(trace, node) else "its result would be laid out otherwise"
 
 
-def _with_expressions(trace: _Trace, final_sizes: Expressions) -> _Trace:
+def _with_expressions(trace: _Decomposition, final_sizes: Expressions) -> _Decomposition:
     """The trace with expressions for its symbolic sizes."""
     value = final_sizes.value
-    return _Trace(
+    return _Decomposition(
         tuple(map(value, trace.inputs)),
         tuple(map(final_sizes.node, trace.nodes)),
         tuple([None if one is None else value(one) for one in trace.results]),
     )
 
 
-def _fits(trace: _Trace, node: Node) -> bool:
+def _fits(trace: _Decomposition, node: Node) -> bool:
     """Whether results have the types that the node's have."""
     pairs = list(zip(trace.results, node.outputs, strict=True))
     return all(
@@ -176,7 +178,7 @@ def _fits(trace: _Trace, node: Node) -> bool:
     )
 
 
-def _renamed(node: Node, trace: _Trace, numbers: Iterator[int]) -> list[Node]:
+def _renamed(node: Node, trace: _Decomposition, numbers: Iterator[int]) -> list[Node]:
     """The trace's nodes in the numbering of the graph, in the place of a node."""
     read = dict.fromkeys(operands(node))
     new: dict[Value, Value] = dict(zip(trace.inputs, read, strict=True))

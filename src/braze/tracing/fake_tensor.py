@@ -10,7 +10,11 @@ import torch
 from braze.compat import private_names as private
 from braze.compat.python.other_compilers import unseen_by_other_compilers
 from braze.compat.torch.aten import aten
-from braze.compat.torch.dispatcher import disabled_torch_function, make_wrapper
+from braze.compat.torch.dispatcher import (
+    disabled_torch_function,
+    forbid_data_pointer,
+    make_wrapper,
+)
 from braze.ir.graphs.graph import Argument, Value
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import program_value
@@ -223,6 +227,7 @@ def _new_fake(place: Place, requires_grad: bool) -> TracedTensor:
         requires_grad=requires_grad,
         storage_size=0,
     )
+    forbid_data_pointer(fake)
     fake.place = place
     return fake
 

@@ -28,9 +28,11 @@ from braze.compat.torch.dispatcher import symbolic_dispatch
 from braze.compat.torch.registered_ops import check_holds
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
+from braze.tracing.errors import DataDependent
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.lstm_decomposition import lstm
 from braze.tracing.masked_assignment import index_put, index_put_in_place, set_item
+from braze.tracing.memory_readers import MEMORY_READERS
 from braze.tracing.shape_rules.strides import is_contiguous, is_row_major
 from braze.tracing.shape_rules.views import completed_shape, numel_of, view_stride
 from braze.tracing.symbolic.speculative_copies import free_copy
@@ -212,6 +214,8 @@ def _tensor_split(*args: Any, **kwargs: Any) -> Any:
         return torch.tensor_split(*args, **kwargs)
     x, sections, dim, named = asked.values()
     sections = named.pop("sections", sections)
+    if isinstance(sections, torch.Tensor) or "tensor_indices_or_sections" in named:
+        raise DataDependent("torch.tensor_split", "the pieces depend on a tensor's values")
     plain = type(sections) is int and sections > 0 and type(dim) is int and not named
     if not plain or not _is_symbolic(x, ()) or not -x.dim() <= dim < x.dim():
         return torch.tensor_split(*args, **kwargs)
@@ -252,6 +256,7 @@ def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
 # By what programs call.
 IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
     {
+        **MEMORY_READERS,
         torch.Tensor.reshape: _reshape,
         torch.reshape: _reshape,
         torch.Tensor.contiguous: _contiguous,

@@ -88,6 +88,9 @@ _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 # make_wrapper(cls, shape, stride, offset, dtype=, device=, requires_grad=, storage_size=0): a
 # tensor of `cls` with this metadata and a storage of no bytes.
 make_wrapper: Callable[..., Any] = private.make_wrapper
+# forbid_data_pointer(tensor): C++ code that asks for the tensor's memory gets an error. Without it,
+# a tensor without storage answers 0 where its sizes are symbolic, and such code reads from there.
+forbid_data_pointer: Callable[[torch.Tensor], None] = private.forbid_data_pointer
 
 
 def has_custom_dispatch(tensor_class: type) -> bool:
