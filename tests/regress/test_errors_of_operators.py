@@ -164,3 +164,28 @@ def test_memory_that_does_not_overlap_keeps_one_graph() -> None:
     report = braze.explain(_apart)(torch.arange(9.0))
     assert report.break_count == 0
     assert report.graph_count == 1
+
+
+# self, number of indices, source: what does not fit is refused by kernels, where shapes are
+# compared whether or not there are rows.
+_ROWS = [
+    *(((4, 4), 0, (0, 3)), ((4, 4), 2, (2, 3)), ((4, 4), 0, (0, 4)), ((4,), 0, (0,))),
+    *(((4, 4), 0, (0,)), ((4,), 1, (1, 1)), ((0, 4), 0, (0, 4)), ((0, 4), 1, (1, 4))),
+    *(((4, 0), 0, (0, 0)), ((4, 0), 2, (2, 1)), ((4, 4), 2, (2, 4)), ((4, 4), 1, (2, 4))),
+]
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+def test_shapes_of_rows_are_compared(name: str) -> None:
+    def program(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> Any:
+        return getattr(x, name)(0, index, source)
+
+    for shape, count, rows in _ROWS:
+        given = torch.ones(shape), torch.zeros(count, dtype=torch.int64), torch.ones(rows)
+        outcomes = []
+        for function in (program, braze.compile(program)):
+            try:
+                outcomes.append(function(*given).tolist())
+            except Exception as error:
+                outcomes.append([type(error), str(error)])
+        assert outcomes[0] == outcomes[1], (shape, count, rows)

@@ -168,6 +168,9 @@ def _indexed(
     if len(call.shape_of(index)) != 1 or call.dtype_of(source) != call.output().dtype:
         return None
     dim = positive(dim, len(shape))
+    others = [(a, b) for n, (a, b) in enumerate(zip(shape, points)) if n != dim]
+    if any(a != b for a, b in others if isinstance(a, int) and isinstance(b, int)):
+        return None  # the kernel refuses such rows, also where there are none
 
     def place(at: Coordinates) -> Coordinates:
         position = checked(call.read(index, (at[dim],), torch.int64), shape[dim])

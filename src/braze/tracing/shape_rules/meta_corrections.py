@@ -19,6 +19,7 @@ from braze.tracing.shape_rules.strides import (
     contiguous,
     contiguous_stride,
     is_contiguous,
+    suggested_stride,
     suggests_channels_last,
     tensor_type,
 )
@@ -65,17 +66,47 @@ def _statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
 
 def _no_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
     """Evaluation saves no statistics."""
-    image, mean, deviation = _statistics(result, args)
+    image, mean, deviation = _normalized(_statistics(result, args), args)
     return image, *(contiguous(s.dtype, (0,), s.device) for s in (mean, deviation))
 
 
-def _like_first(result: TensorType, args: tuple[Any, ...]) -> Any:
-    """Channels last where the first argument is."""
-    if not suggests_channels_last(args[0].shape, args[0].stride):
+def _like(position: int) -> Callable[[Any, Any], Any]:
+    """Channels last where that argument is."""
+
+    def correction(result: TensorType, args: tuple[Any, ...]) -> Any:
+        if not suggests_channels_last(args[position].shape, args[position].stride):
+            return result
+        return _channels_last(result)
+
+    return correction
+
+
+def _channels_last(made: TensorType) -> TensorType:
+    return tensor_type(made.dtype, made.shape, channels_last_stride(made.shape), made.device)
+
+
+def _convolved(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """Channels last where the image or the weights are; volumes only where oneDNN takes them."""
+    if len(result.shape) == 5 and result.dtype is not torch.float32:
         return result
-    return tensor_type(
-        result.dtype, result.shape, channels_last_stride(result.shape), result.device
-    )
+    if not any(suggests_channels_last(arg.shape, arg.stride) for arg in args[:2]):
+        return result
+    return _channels_last(result)
+
+
+def _normalized(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """In the format that the image suggests: its strides are not kept."""
+    image, made = args[0], result[0]
+    stride = suggested_stride(image.shape, image.stride)
+    return tensor_type(made.dtype, made.shape, stride, made.device), *result[1:]
+
+
+def _normalized_with_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    return _normalized(_statistics(result, args), args)
+
+
+def _first_row_major(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    return _row_major(result[0], args), *result[1:]
 
 
 def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
@@ -119,19 +150,31 @@ def _row_major_or_none(result: tuple[TensorType, ...], args: tuple[Any, ...]) ->
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
+    aten.convolution.default: _convolved,
+    aten.log_sigmoid_forward.default: _first_row_major,
+    aten.rrelu_with_noise.default: _row_major,
+    aten.native_batch_norm.default: _normalized,
     aten.native_layer_norm.default: _statistics,
     aten.native_group_norm.default: _statistics,
-    aten._native_batch_norm_legit.default: _statistics,
-    aten._native_batch_norm_legit.no_stats: _statistics,
-    aten._native_batch_norm_legit_functional.default: _statistics,
+    aten._native_batch_norm_legit.default: _normalized_with_statistics,
+    aten._native_batch_norm_legit.no_stats: _normalized_with_statistics,
+    aten._native_batch_norm_legit_functional.default: _normalized_with_statistics,
     aten._native_batch_norm_legit_no_training.default: _no_statistics,
-    aten.max_unpool2d.default: _like_first,
+    aten.max_unpool2d.default: _like(0),
+    aten.pixel_shuffle.default: _like(0),
+    aten.pixel_unshuffle.default: _like(0),
+    aten.channel_shuffle.default: _like(0),
+    aten.replication_pad2d.default: _like(0),
+    aten.replication_pad2d_backward.default: _like(1),
+    aten.normal.Tensor_float: _row_major,
+    aten.normal.float_Tensor: _row_major,
+    aten.normal.Tensor_Tensor: _row_major,
     aten.addmv.default: _of_columns,
     aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
     aten.nonzero_static.default: _row_major,
     aten._transformer_encoder_layer_fwd.default: _row_major,
     aten._native_multi_head_attention.default: _row_major_or_none,
     aten._fft_r2c.default: _transformed_last,
-    aten._batch_norm_with_update.default: _statistics,
-    aten._batch_norm_with_update_functional.default: _statistics,
+    aten._batch_norm_with_update.default: _normalized_with_statistics,
+    aten._batch_norm_with_update_functional.default: _normalized_with_statistics,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
         if op in _REFUSED_IN_OTHER_WORDS:
             _refuse_as_kernel(op, args, kwargs)
         raise
+    except ArithmeticError as error:  # Python divides by the number of elements, which is 0
+        result = _of_kernel(op, args, kwargs, error)
     return _from_meta(op, result, device)
 
 
@@ -54,6 +57,29 @@ def _refuse_as_kernel(
     """Raise what the kernel raises for tensors of these shapes. It gets some that have one element
     of memory, and comes to no more than looking at them, since it refuses them."""
     op(*map(_of_one_element, args), **{name: _of_one_element(a) for name, a in kwargs.items()})
+
+
+def _of_kernel(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> Any:
+    """What the kernel itself makes of zeros. Raises Untraceable for tensors on other devices, and
+    where there are more than a few zeros to make."""
+    tensors = _tensors((*args, *kwargs.values()))
+    if any(t.device != _CPU or math.prod(t.shape) > _MOST_ZEROS for t in tensors):  # type: ignore[operator, arg-type]
+        raise Untraceable(f"{op}: its meta kernel fails: {error}") from error
+    return op(*map(_of_zeros, args), **{name: _of_zeros(a) for name, a in kwargs.items()})
+
+
+_MOST_ZEROS = 1 << 20
+
+
+def _of_zeros(argument: Any) -> Any:
+    if type(argument) is TensorType:
+        made = torch.empty_strided(argument.shape, argument.stride, dtype=argument.dtype)  # type: ignore[arg-type]
+        return made.zero_()
+    if isinstance(argument, (list, tuple)):
+        return [_of_zeros(a) for a in argument]
+    return argument
 
 
 def _of_one_element(argument: Any) -> Any:
