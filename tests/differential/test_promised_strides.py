@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from braze.tracing import reads_data
+from braze.tracing import Tracer, reads_data
 from tests.differential.memory_sweep import CRASHES, LAYOUTS
 from tests.differential.test_trace_ops import NO_ORACLE, check_sample, label, map_tensors
 
@@ -95,3 +96,41 @@ def test_operators_promise_eagers_strides() -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_operator_promises_eagers_strides(shard: int) -> None:
     _check(op_db[shard::SHARDS])
+
+
+_DTYPES = (torch.bool, torch.int64, torch.float32, torch.complex64)
+_SHAPES: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
+    "rows expanded": lambda dtype: torch.ones(2, dtype=dtype).expand(3, 2),
+    "columns expanded": lambda dtype: torch.ones(3, 1, dtype=dtype).expand(3, 2),
+    "transposed": lambda dtype: torch.ones(2, 3, dtype=dtype).t(),
+    "a row": lambda dtype: torch.ones(2, dtype=dtype),
+}
+_POINTWISE: dict[str, Callable[..., torch.Tensor]] = {
+    "add": torch.add,
+    "div": torch.div,
+    "less": torch.lt,
+    "equal": torch.eq,
+    "and": torch.logical_and,
+    "where": lambda a, b: torch.where(a == a, a, b),
+    "where expanded": lambda a, b: torch.where(a, b, b.to(torch.complex64)),
+    "power": torch.pow,
+}
+
+
+@pytest.mark.parametrize("name", _POINTWISE)
+def test_kernels_of_two_dtypes_promise_eagers_strides(name: str) -> None:
+    """A kernel for CPUs converts operands before it looks at their strides."""
+    function, asked = _POINTWISE[name], 0
+    for first, second in itertools.product(_DTYPES, repeat=2):
+        for one, other in itertools.product(_SHAPES.values(), repeat=2):
+            given = one(first), other(second)
+            try:
+                expected = function(*given)
+            except RuntimeError:  # not of these dtypes
+                continue
+            tracer = Tracer()
+            with tracer:
+                promised = function(*map(tracer.add_input, given))
+            assert (promised.dtype, promised.stride()) == (expected.dtype, expected.stride()), given
+            asked += 1
+    assert asked >= 48

@@ -113,6 +113,10 @@ def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
     return contiguous(result.dtype, result.shape, result.device)  # type: ignore[arg-type]
 
 
+def _row_major_of_complex(result: TensorType, args: tuple[Any, ...]) -> Any:
+    return _row_major(result, args) if args[0].dtype.is_complex else result
+
+
 def _transformed_last(result: TensorType, args: tuple[Any, ...]) -> Any:
     """Batch dimensions outermost, then those transformed, in the order asked for."""
     image, dims = args[0], args[1]
@@ -172,6 +176,7 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten.addmv.default: _of_columns,
     aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
     aten.nonzero_static.default: _row_major,
+    aten.angle.default: _row_major_of_complex,
     aten._transformer_encoder_layer_fwd.default: _row_major,
     aten._native_multi_head_attention.default: _row_major_or_none,
     aten._fft_r2c.default: _transformed_last,

@@ -15,6 +15,7 @@ from braze.tracing.shape_rules.registry import RULES, rule
 from braze.tracing.shape_rules.strides import (
     contiguous,
     pointwise_layout,
+    preserved_stride,
     stride_in_format,
     tensor_type,
 )
@@ -23,15 +24,39 @@ from braze.tracing.shape_rules.type_promotion import common_device, floating, pr
 _NUMBER = ((), ())
 
 
-def pointwise(operands: tuple[Any, ...], dtype: torch.dtype) -> TensorType:
-    """The result of a pointwise kernel on tensors and numbers, in the kernel's operand order."""
+def pointwise(operands: tuple[Any, ...], dtype: torch.dtype, kept: int = 0) -> TensorType:
+    """The result of a pointwise kernel on tensors and numbers, in the kernel's operand order. kept:
+    how many operands, of the first, stay of their dtype."""
     first = operands[0]
     if len(operands) == 1:
         shape, stride = pointwise_layout((first.shape, first.stride))
         return tensor_type(dtype, shape, stride, first.device)
     layouts = [(o.shape, o.stride) if type(o) is TensorType else _NUMBER for o in operands]
+    if any(type(o) is TensorType and _is_expanded(o) for o in operands[kept:]):
+        layouts[kept:] = _converted(operands[kept:], dtype, layouts[kept:])
     shape, stride = pointwise_layout(*layouts)
     return tensor_type(dtype, shape, stride, common_device(operands))
+
+
+def _is_expanded(operand: TensorType) -> bool:
+    return any(type(step) is int and step == 0 for step in operand.stride)
+
+
+def _converted(
+    operands: tuple[Any, ...], dtype: torch.dtype, layouts: list[tuple[Any, Any]]
+) -> list[tuple[Any, Any]]:
+    """Layouts in a kernel for CPUs, which converts operands of another dtype than the common one
+    first: an expanded one is dense from then on, and has an order of dimensions."""
+    tensors = [o for o in operands if type(o) is TensorType]
+    if any(o.device.type != "cpu" for o in tensors):
+        return layouts
+    common = promoted(operands) if dtype is torch.bool else dtype
+    return [
+        (o.shape, preserved_stride(o.shape, o.stride))
+        if type(o) is TensorType and o.dtype is not common
+        else layout
+        for o, layout in zip(operands, layouts)
+    ]
 
 
 def _overloads(packets: str) -> list[Any]:
@@ -204,7 +229,7 @@ def _gradient_second(gradient: TensorType, x: TensorType, *rest: Any) -> TensorT
 def _where(condition: TensorType, a: Any, b: Any) -> Any:
     if type(a) is not TensorType or type(b) is not TensorType:
         return NotImplemented
-    return pointwise((condition, a, b), promoted((a, b)))
+    return pointwise((condition, a, b), promoted((a, b)), kept=1)
 
 
 @rule(aten.addcmul.default, aten.addcdiv.default)
