@@ -113,6 +113,16 @@ def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
     return contiguous(result.dtype, result.shape, result.device)  # type: ignore[arg-type]
 
 
+def _rolled(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """Pieces behind each other, in the format of all of them; what does not move is a row-major
+    copy."""
+    image, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else ()
+    moves = [shift % image.shape[dim] for shift, dim in zip(shifts, dims) if image.shape[dim]]
+    if not moves or not all(moves) or not suggests_channels_last(image.shape, image.stride):
+        return result
+    return _channels_last(result)
+
+
 def _row_major_of_complex(result: TensorType, args: tuple[Any, ...]) -> Any:
     return _row_major(result, args) if args[0].dtype.is_complex else result
 
@@ -176,6 +186,7 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten.addmv.default: _of_columns,
     aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
     aten.nonzero_static.default: _row_major,
+    aten.roll.default: _rolled,
     aten.angle.default: _row_major_of_complex,
     aten._transformer_encoder_layer_fwd.default: _row_major,
     aten._native_multi_head_attention.default: _row_major_or_none,
