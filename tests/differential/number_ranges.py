@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from braze.ir.graphs.random_ops import is_random
-from braze.tracing import Tracer
+from braze.tracing import Tracer, reads_data
 
 DTYPES = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -117,6 +117,8 @@ def traced(op: Any, given: dict[str, Any]) -> Outcome:
         with tracer:
             op(**fakes)
     except Exception as error:
+        if reads_data(error):  # which breaks the graph, as what is untraceable does
+            return "Untraceable", ""
         return type(error).__name__, str(error).split("\n")[0]
     return None
 

@@ -109,6 +109,8 @@ ENDED = """
 import os, signal, sys, threading, time, torch, braze
 
 compiled = braze.compile(lambda x: torch.tanh(x) * 1.5 + 1)
+# What starts the tests in the background may ignore it, and so would this process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def call():
     compiled(torch.ones(3))
