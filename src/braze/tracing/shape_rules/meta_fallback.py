@@ -75,8 +75,8 @@ _MOST_ZEROS = 1 << 20
 
 def _of_zeros(argument: Any) -> Any:
     if type(argument) is TensorType:
-        made = torch.empty_strided(argument.shape, argument.stride, dtype=argument.dtype)  # type: ignore[arg-type]
-        return made.zero_()
+        dtype, shape, stride = argument.dtype, argument.shape, argument.stride
+        return torch.empty_strided(shape, stride, dtype=dtype, device=_CPU).zero_()  # type: ignore[arg-type]
     if isinstance(argument, (list, tuple)):
         return [_of_zeros(a) for a in argument]
     return argument
