@@ -8,6 +8,7 @@ The functions that a program may call inside of compiled code stand here too.
 from __future__ import annotations
 
 import enum
+import functools
 import types
 import weakref
 from collections.abc import Mapping, Sequence
@@ -77,9 +78,9 @@ class Marks:
         """A weak reference that ends the entry; it raises TypeError where there can be none."""
         if issubclass(type(function), _IMMORTAL):
             return function
-        entries, number = self._entries, id(function)
-        # Called where the object ends, within any code: it takes no lock.
-        return weakref.ref(function, lambda _: entries.pop(number, None))
+        # Called where the object ends, within any code: it takes no lock, and has no frame that
+        # another compiler would be shown. The reference is the default of `pop`.
+        return weakref.ref(function, functools.partial(self._entries.pop, id(function)))
 
 
 MARKS = Marks()
