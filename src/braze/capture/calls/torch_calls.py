@@ -525,7 +525,7 @@ def _is_legacy(function: Any) -> bool:
 _LEGACY: Any = type(torch.FloatTensor)
 
 
-def _of_size(target: Any, made: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+def _of_size(target: Any, made: torch.Tensor) -> tuple[Any, tuple[tuple[str, Any], ...]]:
     """The target and keywords that say a legacy call of a size: a graph's text has tuples only."""
     if target == "new":
         return "new_empty", ()

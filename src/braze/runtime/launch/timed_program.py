@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
+import torch
+
 from braze.compat.torch.profiler import PROFILER
 from braze.ir.generated_code import define
 from braze.kernel_times import KernelTimes
@@ -57,7 +59,7 @@ class TimedProgram:
         """What the program's own names become, so that this runs."""
         return {"profiler": _ALWAYS, "profiled": self}
 
-    def __call__(self, inputs: Any, names: Mapping[str, Any]) -> Any:
+    def __call__(self, inputs: Sequence[torch.Tensor], names: Mapping[str, Any]) -> Any:
         if PROFILER._is_profiler_enabled:
             return self._profiled(inputs, {k: v for k, v in names.items() if v is not self})
         call = self._call
