@@ -1,6 +1,6 @@
-"""Kernels that the program starts itself, past PyTorch's dispatcher: they run outside of graphs, on
-real memory. Called on a fake tensor, PyTorch's own jiterator wrote to no memory at all, and nothing
-ran on the device from then on."""
+"""Kernels that the program starts itself, past PyTorch's dispatcher: they run on real memory alone.
+Called on a tensor without memory, PyTorch's own jiterator and a kernel of Triton's wrote to no memory
+at all, and nothing ran on the device from then on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _add_one(source, target, count, block: tl.constexpr):  # type: ignore[no-unt
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
-def test_a_triton_kernel_of_the_program(mode: str | None) -> None:
+def test_a_triton_kernel_of_the_program(mode: str | None, journal: Journal) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         x = x.sin()
         result = torch.empty_like(x)
@@ -52,3 +52,7 @@ def test_a_triton_kernel_of_the_program(mode: str | None) -> None:
     for number in range(4):
         x = torch.randn(1000 + number, device="cuda")
         torch.testing.assert_close(compiled(x), function(x))
+    report = summarise("", journal, None)
+    assert report.break_count == 0 and not report.fallbacks
+    for operators in report.ops_per_graph:
+        assert sum(n for op, n in operators.items() if "_add_one_" in op) == 1

@@ -79,9 +79,9 @@ def test_a_fault_names_its_stage_and_place(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_a_compiler_the_graph_stays() -> None:
-    options = {"compiler": "no-such-compiler"}
+    options = {"compiler": "no-such-compiler-of-graphs"}
     x, count = X.clone(), []
-    with pytest.warns(braze.exc.BrazeWarning, match="no-such-compiler"):
+    with pytest.warns(braze.exc.BrazeWarning, match="no-such-compiler-of-graphs"):
         result = braze.compile(program, options=options)(x, count)
     assert torch.equal(result, program(X.clone(), []))
     assert torch.equal(x, X * 3) and count == [1]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import braze
+from braze.compat.triton import launch_operator
 from braze.compat.triton.kernels import describe, match_choice, next_power_of_two
 from braze.compat.triton.written_parameters import written_parameters
 from braze.report.explain import summarise
@@ -106,6 +107,35 @@ def test_no_gradient_through_a_launch(programs: ModuleType) -> None:
         return programs.add(doubled, y) + doubled + y  # type: ignore[no-any-return]
 
     _check(function, 5, grads=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "add_by_heuristics", "scale_in_order", "softmax_of_columns", "call_operator"]
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_kernels_run_on_memory_alone(
+    programs: ModuleType, name: str, dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a compiled program launches, while it is compiled and then, is what eager launches."""
+    start, given = launch_operator._start, []
+
+    def counted(launch: Any, tensor: Any, *rest: Any) -> None:
+        def noted(argument: Any) -> Tensor:
+            given.append(tensor(argument))
+            return given[-1]  # type: ignore[no-any-return]
+
+        start(launch, noted, *rest)
+
+    monkeypatch.setattr(launch_operator, "_start", counted)
+    compiled = braze.compile(getattr(programs, name), dynamic=dynamic)
+    x, y = torch.rand(6, device=DEVICE), torch.rand(6, device=DEVICE)
+    counts = []
+    for _ in range(2):
+        given.clear()
+        compiled(x.clone(), y.clone())
+        counts.append(len(given))
+        assert all(t.device.type == DEVICE and t.data_ptr() for t in given)
+    assert counts[0] == counts[1] > 0
 
 
 def test_powers_of_two_share_a_graph(programs: ModuleType) -> None:

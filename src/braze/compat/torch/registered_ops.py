@@ -30,10 +30,16 @@ NAMESPACE: str = _LIBRARY.ns
 _OURS: Any = getattr(torch.ops, NAMESPACE)
 
 
+def _no_effect(*arguments: Any) -> None:
+    return None
+
+
 def define_operator(name: str, schema: str, kernel: Callable[..., Any]) -> torch._ops.OpOverload:
-    """A new operator in our namespace, of one kernel for all devices, below autograd."""
+    """A new operator in our namespace without results, of one kernel for all devices, below
+    autograd. It does nothing to tensors without memory: the kernel is never given one."""
     _LIBRARY.define(f"{name}{schema}")
     _LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
+    _LIBRARY.impl(name, _no_effect, "Meta")
     return getattr(_OURS, name).default  # type: ignore[no-any-return]
 
 
@@ -140,10 +146,6 @@ check_positions = torch.ops.braze.check_positions.default
 
 _LIBRARY.define("pending_writes(Tensor[] targets, Tensor[] values, int[] counts) -> ()")
 _LIBRARY.define("end_pending(Tensor[] targets, Tensor[] values) -> ()")
-
-
-def _no_effect(*arguments: Any) -> None:
-    return None
 
 
 _LIBRARY.impl("pending_writes", _no_effect, "CompositeExplicitAutograd")
