@@ -89,14 +89,14 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
-from braze.ir.kernels.loops import LoopProgram, bytes_of, has_known_sizes
+from braze.ir.kernels.kernel_note import kernel_note
+from braze.ir.kernels.loops import LoopProgram
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.print_schedule import print_fusion, print_schedule
-from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, operations_of, origins_of
+from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
-from braze.kept_texts import KernelNote
-from braze.lower import lower
+from braze.lower import lower, split_host_scalars
 from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
 from braze.report.extern_hints import extern_hint
@@ -123,6 +123,7 @@ from braze.runtime.guards.evaluate import reader_of
 from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.runtime.launch.frozen_weights import FROZEN
+from braze.runtime.link.host_scalars import WithHostScalars
 from braze.schedule import bind_inputs, schedule, schedule_blocks
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.trace import BreakNote, CompileRecorder, Journal, enabled
@@ -147,6 +148,11 @@ def compile_graph(
         kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
         return compile_graph_runner(graph, role.takes_inputs)
+    apart = split_host_scalars(graph) if len(devices) > 1 and role == PLAIN else None
+    if apart is not None:
+        recorder.count("host_scalars", len(apart.begin.nodes))
+        made = [compile_graph(part, options, recorder) for part in apart.graphs]
+        return WithHostScalars(apart.calls, *made)
     outline, needed = without_nodes(graph), None if kind.builds(options) else graph
     given = [graph]
     del graph
@@ -160,7 +166,7 @@ def compile_graph(
         files.kernels(plan, sources, options)
         kernels = [step for step in plan.steps if isinstance(step, Kernel)]
         recorder.count("kernels", len(kernels))
-        recorder.note_kernels(lambda: [_kernel_note(kernel, title) for kernel in kernels])
+        recorder.note_kernels(lambda: [kernel_note(kernel, title) for kernel in kernels])
         if products := sum(kernel.product is not None for kernel in kernels):
             recorder.count("products", products)
         recorder.emit("output_code", lambda: print_sources(sources))
@@ -254,13 +260,6 @@ def _lowered(
         recorder.emit("loops", lambda: print_loops(program))
         files.text("03_loops.txt", lambda: print_loops(program))
     return program
-
-
-def _kernel_note(kernel: Kernel, graph: str) -> KernelNote:
-    places = dict.fromkeys(f"{o.file}:{o.line}" for o in origins_of(kernel))
-    moved, is_whole = sum(map(bytes_of, kernel.memory)), all(map(has_known_sizes, kernel.memory))
-    work = operations_of(kernel)
-    return KernelNote(kernel.name, moved, tuple(places), graph, work, is_whole)
 
 
 CompileOne: TypeAlias = Callable[[Graph, CompileRecorder, Role], GraphCallable]

@@ -13,6 +13,7 @@ import torch
 from braze.ir.graphs.graph import Graph, Node
 from braze.ir.kernels.loops import LoopProgram
 from braze.lower.devices import nodes_elsewhere, verify_targets
+from braze.lower.host_scalars import split_host_scalars
 from braze.lower.lowering import Lowering, Supports
 from braze.lower.operators import (
     batch_norm,
@@ -38,7 +39,7 @@ from braze.lower.operators.scattering import SCATTERS
 if TYPE_CHECKING:
     from braze.options import Options
 
-__all__ = ["RULE_FAMILIES", "lower", "supports_all"]
+__all__ = ["RULE_FAMILIES", "lower", "split_host_scalars", "supports_all"]
 
 # Importing a family registers its rules.
 RULE_FAMILIES = (
