@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -199,3 +200,44 @@ def test_where_two_sides_meet() -> None:
     assert point(loop) == "FOR_ITER"
     assert point(plain) == "STORE_FAST"
     assert point(returns) is None
+
+
+class Decaying:
+    """A second moment that decays by a power of the count of steps, as Adafactor's of transformers:
+    the count is an integer of Python's."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {"step": 0, "moment": torch.zeros(3)}
+
+    def step(self, x: Tensor) -> Tensor:
+        self.state["step"] += 1
+        decay = 1.0 - math.pow(self.state["step"], -0.8)
+        self.state["moment"].mul_(decay).add_(x.square(), alpha=1 - decay)
+        return x / self.state["moment"].sqrt()
+
+
+def test_a_power_of_a_count_is_one_graph() -> None:
+    eager, ours = Decaying(), Decaying()
+    compiled = braze.compile(ours.step)
+    for seed in range(6):
+        x = torch.rand(3, generator=torch.Generator().manual_seed(seed)) + 1
+        torch.testing.assert_close(compiled(x), eager.step(x), rtol=1e-6, atol=1e-7)
+    assert ours.state["step"] == 6 and compiles_of(compiled) == 2
+
+
+@pytest.mark.parametrize("base, exponent", [(-2, 0.5), (0, -1), (-2, 3), (0, 0.5), (3, 700)])
+def test_powers_raise_and_round_as_python_s(base: int, exponent: float) -> None:
+    """Behind two calls the base is a number of the graph."""
+
+    def scaled(x: Tensor, number: int) -> Tensor:
+        return x * math.pow(number, exponent)
+
+    compiled, x = braze.compile(scaled), torch.ones(2, dtype=torch.float64)
+    for number in (2, 5, base):
+        outcomes: list[Any] = []
+        for run in (scaled, compiled):
+            try:
+                outcomes.append(run(x, number).tolist())
+            except (ValueError, OverflowError) as error:
+                outcomes.append((type(error), str(error)))
+        assert outcomes[0] == outcomes[1]

@@ -31,6 +31,7 @@ from braze.tracing.symbolic.symbolic_float import (
     holds_number,
     is_from_outside,
     is_guarded_positive,
+    is_safe,
     number_of,
 )
 
@@ -84,6 +85,22 @@ _SAFE_TO_INFINITY = (math.sqrt, math.log, math.tanh)
 
 for _name in "sqrt exp log sin cos tanh".split():
     _function(getattr(math, _name), PYTHON_FUNCTIONS[getattr(aten, _name).default])
+
+
+@answers(math.pow)
+def power(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As the operator, of floats; of a base that is not positive it raises where that does not."""
+    found = tuple([float_size(interpreter, value) for value in args])
+    kinds = {type(value) for value in found}
+    if kwargs or len(found) != 2 or SymbolicFloat not in kinds or not kinds <= {*_FLOATS, int}:
+        return call_natively(interpreter, math.pow, args, kwargs)
+    base, exponent = [float(x) if type(x) is int and abs(x) < 1 << 53 else x for x in found]
+    is_open = type(base) is SymbolicFloat and not base.is_positive
+    if int in (type(base), type(exponent)) or not (
+        _is_positive(interpreter, base) if is_open else is_safe(base)
+    ):
+        return call_natively(interpreter, math.pow, args, kwargs)
+    return interpreter.native(operator.pow, base, exponent)
 
 
 # --- floats of sizes -----------------------------------------------------------------------------

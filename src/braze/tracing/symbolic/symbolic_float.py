@@ -452,7 +452,7 @@ def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
         asked = left if is_power else right
         whole = is_power and type(right) is int and right >= 0
         is_open = is_from_outside(right) or (is_power and is_from_outside(left) and not whole)
-        if is_open and not (_is_safe(asked) or is_guarded_positive(asked)):
+        if is_open and not (is_safe(asked) or is_guarded_positive(asked)):
             left = float(left) if is_power and is_from_outside(left) else left
             right = float(right) if is_from_outside(right) else right
         if is_power:
@@ -488,7 +488,7 @@ def _may_overflow(base: Any, exponent: Any) -> bool:
 _LARGEST_POWER = 21  # of a size, which has less than 48 bits
 
 
-def _is_safe(operand: Any) -> bool:
+def is_safe(operand: Any) -> bool:
     """Whether Python neither raises for this divisor (or base) nor gives a complex number."""
     return type(operand) in (int, float, SymbolicFloat) and _is_positive(operand)
 
