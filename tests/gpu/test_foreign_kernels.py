@@ -1,6 +1,7 @@
 """Kernels that the program starts itself, past PyTorch's dispatcher: they run on real memory alone.
-Called on a tensor without memory, PyTorch's own jiterator and a kernel of Triton's wrote to no memory
-at all, and nothing ran on the device from then on."""
+
+Called on a tensor without memory, PyTorch's own jiterator and a kernel of Triton's wrote to no
+memory at all, and nothing ran on the device from then on."""
 
 from __future__ import annotations
 
