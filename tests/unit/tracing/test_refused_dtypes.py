@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from braze.tracing import Tracer
+from braze.tracing.shape_rules import dtype_support
 from braze.tracing.shape_rules.dtype_support import _LACKS, _REAL_ONLY
 
+_TABLES = {*dtype_support._REFUSED, *dtype_support._ORDERED}
+# Operators of tensors alone, up to three.
+OPERATORS = sorted(
+    (
+        op
+        for op in _TABLES
+        if [str(a.type) for a in op._schema.arguments if not a.has_default_value()]
+        in (["Tensor"] * 2, ["Tensor"] * 3)
+    ),
+    key=str,
+)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int16, torch.bool)
 NAMES = sorted({name for _, names in _LACKS for name in names.split()})
 ORDERED = sorted(_REAL_ONLY.split())
@@ -100,3 +114,43 @@ def test_complex_numbers_have_no_order(name: str) -> None:
         with tracer:
             fakes = [tracer.add_input(a) if isinstance(a, torch.Tensor) else a for a in arguments]
             assert _raises(op, fakes)
+
+
+def _dtype_of(call: object, arguments: list[torch.Tensor]) -> torch.dtype | None:
+    """The dtype of the (first) result, None where the call raises."""
+    try:
+        made = call(*arguments)  # type: ignore[operator]
+    except (IndexError, NotImplementedError, RuntimeError, TypeError):
+        return None
+    return (made if isinstance(made, torch.Tensor) else made[0]).dtype
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=str)
+def test_kernels_take_dtypes_that_differ(op: torch._ops.OpOverload) -> None:
+    """Some are chosen by the first operand's dtype, others by what the operands promote to."""
+    count = sum(str(a.type) == "Tensor" for a in op._schema.arguments if not a.has_default_value())
+    mixed = (torch.bool, torch.int64, torch.float16, torch.float32)
+    for dtypes in itertools.product(mixed, repeat=count):
+        arguments = [torch.ones(2, 2).to(dtype) for dtype in dtypes]
+        tracer = Tracer()
+        with tracer:
+            promised = _dtype_of(op, [tracer.add_input(a) for a in arguments])
+        assert promised == _dtype_of(op, arguments), dtypes
+
+
+def test_operators_of_two_operands_are_asked() -> None:
+    assert {"aten.addcmul.default", "aten.huber_loss.default"} <= {*map(str, OPERATORS)}
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "expanded"])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_huber_losses_lie_as_their_input(layout: str, reduction: str) -> None:
+    x = torch.rand(3, 1, dtype=torch.float16).expand(3, 2)
+    x = {"expanded": x, "contiguous": x.contiguous(), "transposed": x.contiguous().t()}[layout]
+    target = torch.rand(x.shape)
+    tracer = Tracer()
+    with tracer:
+        fakes = tracer.add_input(x), tracer.add_input(target)
+        promised = torch.nn.functional.huber_loss(*fakes, reduction=reduction)
+    made = torch.nn.functional.huber_loss(x, target, reduction=reduction)
+    assert (promised.dtype, promised.stride()) == (made.dtype, made.stride())

@@ -14,6 +14,7 @@ import torch
 from braze.compat.torch.aten import aten, named_operators
 from braze.compat.torch.versions import LACKED_DTYPES
 from braze.ir.types import TensorType
+from braze.tracing.shape_rules.type_promotion import promoted
 
 _BOOL = frozenset({torch.bool})
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -37,6 +38,8 @@ _LACKS: tuple[tuple[frozenset[torch.dtype], str], ...] = (
     ),
     (_FLOATS, "bitwise_not"),
 )
+# Their kernels are chosen by the dtype that all operands have together.
+_PROMOTING = frozenset(named_operators("addcmul addcdiv mse_loss smooth_l1_loss").values())
 # Of numbers that have an order; not of complex ones, whichever operand it is.
 _REAL_ONLY = (
     "_log_softmax _softmax amax amin argmax argmin atan2 bernoulli bernoulli.p bitwise_not ceil "
@@ -94,18 +97,29 @@ def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
             if type(argument) is TensorType and argument.dtype.is_complex:
                 raise NotImplementedError(f"{op} is not implemented for {argument.dtype}")
     if refused is not None and not isinstance(kwargs.get("dtype"), torch.dtype):
-        first = args[0]
-        wrong = type(first) is TensorType and first.dtype in refused
-        # Of a tensor without elements no kernel is asked.
-        if wrong and first.device.type == "cpu" and 0 not in first.shape:
-            error = RuntimeError if op in _CHECKED else NotImplementedError
-            raise error(f"{op} is not implemented for {first.dtype}")
+        _check_kernel(op, args, refused)
     elif parameters is not None:
         _check_parameters(args[0], args[parameters])
     elif op is _POWER and type(args[1]) is int and args[1] < 0 and args[0].dtype in _WHOLE:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     elif op is _INDEX_PUT:
         _check_values(*args[:3])
+
+
+def _check_kernel(op: Any, args: Sequence[Any], refused: frozenset[torch.dtype]) -> None:
+    first = args[0]
+    if type(first) is not TensorType:
+        return
+    dtype = promoted(tuple(args[: _operands(op)])) if op in _PROMOTING else first.dtype
+    # Of a tensor without elements no kernel is asked.
+    if dtype in refused and first.device.type == "cpu" and 0 not in first.shape:
+        error = RuntimeError if op in _CHECKED else NotImplementedError
+        raise error(f"{op} is not implemented for {dtype}")
+
+
+def _operands(op: Any) -> int:
+    """How many of the operator's first arguments are tensors."""
+    return sum(str(argument.type) == "Tensor" for argument in op._schema.arguments)
 
 
 def _check_parameters(image: TensorType, parameters: Sequence[Any]) -> None:

@@ -65,7 +65,20 @@ def _nll_loss_backward(gradient: TensorType, x: TensorType, *rest: Any) -> Tenso
     return _dense(x)
 
 
-@rule(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.huber_loss.default)
+@rule(aten.huber_loss.default)
+def _huber_loss(
+    x: TensorType, target: TensorType, reduction: int = _MEAN, *rest: Any, **options: Any
+) -> TensorType:
+    """The kernel writes to what `empty_like(x)` gave, and reduces that."""
+    made = pointwise((x, target), promoted((x, target)))
+    if not torch.can_cast(made.dtype, x.dtype):
+        raise RuntimeError(f"result type {made.dtype} can't be cast to {x.dtype}")
+    if reduction != _NO_REDUCTION:
+        return contiguous(x.dtype, (), made.device)
+    return _like(x) if made.shape == x.shape else made
+
+
+@rule(aten.mse_loss.default, aten.smooth_l1_loss.default)
 def _elementwise_loss(
     x: TensorType, target: TensorType, reduction: int = _MEAN, *rest: Any, **options: Any
 ) -> TensorType:
