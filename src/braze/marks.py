@@ -42,23 +42,23 @@ class Marks:
     """Marks by function, without keeping the function alive. Looking one up runs no code of the
     program, and finds no other object that is equal to a marked one.
 
-    changes: how many were put; orders: of these, those that say how to capture.
+    changes: how many were put; orders: of these, those that say how to capture; entries: by
+    identity, what knows that the object is still there, its mark and the note.
     """
 
-    __slots__ = ("_entries", "_lock", "changes", "orders")
+    __slots__ = ("_lock", "changes", "entries", "orders")
 
     def __init__(self) -> None:
         self._lock = make_lock()
         self.changes = self.orders = 0
-        # By identity: what knows that the object is still there, its mark and the note.
-        self._entries: dict[int, tuple[Any, Mark, str]] = {}
+        self.entries: dict[int, tuple[Any, Mark, str]] = {}
 
     def put(self, function: Any, mark: Mark, note: str = "") -> None:
         """Mark a function or class; `note` says why. Raises UserError for what cannot be
         marked."""
         try:
             with self._lock:
-                self._entries[id(function)] = (self._held(function), mark, note)
+                self.entries[id(function)] = (self._held(function), mark, note)
                 self.changes += 1
                 self.orders += mark is not Mark.COMPILED
         except TypeError:
@@ -66,12 +66,12 @@ class Marks:
 
     def of(self, function: Any) -> Mark | None:
         """The mark of exactly this object."""
-        entry = self._entries.get(id(function))
+        entry = self.entries.get(id(function))
         return None if entry is None else entry[1]
 
     def note_of(self, function: Any) -> str:
         """The note that was put with the mark, or ""."""
-        entry = self._entries.get(id(function))
+        entry = self.entries.get(id(function))
         return "" if entry is None else entry[2]
 
     def _held(self, function: Any) -> Any:
@@ -80,7 +80,7 @@ class Marks:
             return function
         # Called where the object ends, within any code: it takes no lock, and has no frame that
         # another compiler would be shown. The reference is the default of `pop`.
-        return weakref.ref(function, functools.partial(self._entries.pop, id(function)))
+        return weakref.ref(function, functools.partial(self.entries.pop, id(function)))
 
 
 MARKS = Marks()

@@ -217,6 +217,6 @@ def test_a_mark_ends_with_what_is_marked() -> None:
     marked = Scale(2.0)
     braze.disallow_in_graph(marked)
     number = id(marked)
-    assert number in MARKS._entries
+    assert number in MARKS.entries
     del marked
-    assert number not in MARKS._entries
+    assert number not in MARKS.entries

@@ -126,7 +126,7 @@ def without_marks() -> Iterator[None]:
     marked = [torch.sub, plain]
     yield
     for function in marked:
-        MARKS._entries.pop(id(function), None)
+        MARKS.entries.pop(id(function), None)
 
 
 def test_disallow_in_graph(without_marks: None) -> None:

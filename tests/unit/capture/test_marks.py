@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 
 import pytest
@@ -153,3 +154,74 @@ def test_effects_that_would_be_seen_late_break() -> None:
         torch.testing.assert_close(found[1][1], found[0][1])
         with pytest.raises(GraphBreakError):
             braze.compile(program, backend="eager", fullgraph=True)(X)
+
+
+class Scaled:
+    """A callable object; `calls` counts those that Python code made."""
+
+    def __init__(self, scale):
+        self.scale, self.calls = scale, 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return (x * self.scale).sin()
+
+
+_OBJECTS = {
+    "instance": lambda: Scaled(2.0),
+    "partial": lambda: functools.partial(torch.add, other=2.0),
+    "partial of Python": lambda: functools.partial(lambda x, k: x * k, k=3.0),
+}
+
+
+@pytest.mark.parametrize("kind", _OBJECTS)
+def test_marked_objects_are_whole_calls(kind):
+    marked = braze.allow_in_graph(_OBJECTS[kind]())
+    plain = _OBJECTS[kind]()
+    captured, result = captured_once(lambda x: marked(x) + 1, X)
+    assert same(result, plain(X) + 1)
+    assert captured.calls[0].target is marked
+
+
+@pytest.mark.parametrize("kind", [*_OBJECTS, "module"])
+def test_disallowed_objects_break_the_graph(kind):
+    made = _OBJECTS.get(kind, lambda: torch.nn.Linear(3, 3))
+    owner = types.SimpleNamespace(call=braze.disallow_in_graph(made()))
+    captured = outcome(lambda x: owner.call(x + 1), X)
+    assert isinstance(captured.exit, Break)
+    assert captured.exit.reason.code == "disallowed"
+
+
+def test_mark_is_of_one_object():
+    """Another object in the place of a marked one is captured as what it is."""
+    owner = types.SimpleNamespace(call=braze.allow_in_graph(Scaled(2.0)))
+    graphs = []
+    compiled = braze.compile(lambda x: owner.call(x + 1) * 2, backend=_kept(graphs))
+    for scale in (2.0, 5.0):
+        assert torch.equal(compiled(X), ((X + 1) * scale).sin() * 2)
+        assert len(graphs[-1].graph.find_nodes(op="call_method", target="sin")) == (scale == 5.0)
+        owner.call = Scaled(5.0)
+    assert len(graphs) == 2
+
+
+def _kept(graphs):
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    return backend
+
+
+def test_constant_objects_are_called_once():
+    counted = types.SimpleNamespace(calls=0)
+
+    class Settings:
+        def __call__(self):
+            counted.calls += 1
+            return 3.0
+
+    marked = braze.assume_constant_result(Settings())
+    compiled = braze.compile(lambda x: x * marked(), backend="eager")
+    assert torch.equal(compiled(X), X * 3)
+    assert torch.equal(compiled(X * 2), X * 6)
+    assert counted.calls == 1

@@ -24,6 +24,7 @@ from braze.compat.torch.ambient_state import (
 )
 from braze.compat.torch.dynamo_interop import is_torch_constant
 from braze.compat.torch.higher_order.operators import CALL_REGION
+from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import ObjectSource
 from braze.marks import MARKS, Mark, allow_in_graph
 
@@ -42,6 +43,14 @@ _REACHED = (
     "braze.runtime.",
     "braze.targets",
     "braze.trace",
+)
+# Functions and methods in C.
+BUILTINS = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
 )
 _FACE = "braze.api"
 _DRIVER = "braze.runtime.dispatch.compiled_function"  # where the class of compiled functions is
@@ -98,6 +107,24 @@ def call_marked(
         return _call_once(interpreter, function, args, kwargs, name)
     note = MARKS.note_of(function)
     raise BreakRequested(_BREAKS[mark], f"{name}: {note}" if note else name)
+
+
+def is_marked_object(value: Any) -> bool:
+    """Whether the program marked an object with a `__call__`: a partial, a module, an instance of
+    a class of its own. Functions in C and classes have marks of their own."""
+    return MARKS.of(value) in _OF_OBJECTS and not issubclass(type(value), (type, *BUILTINS))
+
+
+def call_marked_object(
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The result of calling it. The mark is of this object, so another one in its place is another
+    program."""
+    guard_context = interpreter.guard_context
+    source = guard_context.source_of(function)
+    if source is not None:
+        guard_context.guard(source, GuardKind.ID_MATCH, function)
+    return call_marked(interpreter, function, args, kwargs)
 
 
 @final
@@ -227,6 +254,7 @@ def _torch_mark(function: Any) -> Mark | None:
     return Mark.ASSUME_CONSTANT if is_torch_constant(function) else None
 
 
+_OF_OBJECTS = frozenset({Mark.ALLOW_IN_GRAPH, Mark.ASSUME_CONSTANT, Mark.DISALLOW_IN_GRAPH})
 _BREAKS = {
     Mark.DISABLE: "disabled",
     Mark.DISALLOW_IN_GRAPH: "disallowed",

@@ -28,12 +28,15 @@ from braze.capture.calls.kernel_launches import call_launch
 from braze.capture.calls.torch_allowlist import may_be_leaf, takes_as_leaf
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.calls.user_annotations import (
+    BUILTINS,
     NOT_MARKED,
     Redirect,
     call_compiled_here,
     call_marked,
+    call_marked_object,
     call_whole,
     is_compiled,
+    is_marked_object,
 )
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import steps_of
@@ -89,13 +92,6 @@ Prepared = tuple[Frame | None, Any]
 # A `__call__` may be an instance that is called in its turn.
 _MAX_INDIRECTIONS = 100
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
-_BUILTINS = (
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
-)
 
 
 def prepare(
@@ -112,6 +108,8 @@ def prepare(
         if cls is types.FunctionType:
             route = known.routes.get(function, _prepare_function)
             return route(interpreter, function, args, kwargs)
+        if id(function) in MARKS.entries and is_marked_object(function):
+            return None, call_marked_object(interpreter, function, args, kwargs)
         if cls in known.instances:
             function, args = known.instances[cls], (function, *args)
             continue
@@ -126,7 +124,7 @@ def prepare(
                 function = function.__func__
                 interpreter.guard_context.source_of_function(function)
             continue
-        if issubclass(cls, _BUILTINS):
+        if issubclass(cls, BUILTINS):
             if SUBSTITUTES and function in SUBSTITUTES:
                 function = SUBSTITUTES[function]
                 interpreter.guard_context.source_of_function(function)
