@@ -20,10 +20,14 @@ _CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-", ignore_cleanup_
 os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
 
+from braze import pipeline  # noqa: E402
 from braze.runtime.dispatch.recent_dispatchers import RECENT  # noqa: E402
 from braze.trace import Journal  # noqa: E402
+from tests.deferred_seeds import format_no_stacks  # noqa: E402
 from tests.process_state import BEGINNING, put_back  # noqa: E402
 from tests.recorded import recorded  # noqa: E402
+
+format_no_stacks()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,6 +90,7 @@ def _equal_beginnings() -> Iterator[None]:
     _seed()
     _evaluate_frames_as_python_does()
     RECENT.clear()  # functions of a file are compiled by many tests, each on its own
+    pipeline._WARNED._messages.clear()  # what is said once in a process is said in each test
     yield
     changed = put_back(BEGINNING)
     assert not changed, "the test leaves the process changed: " + "; ".join(changed)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
+from unittest import mock
+
+import torch
 
 PROGRAM = """
 import json, sys, time
@@ -49,3 +53,9 @@ def test_import_and_a_tiny_compile_load_nothing_heavy() -> None:
         assert not heavy, heavy[:10]
     # Both are slower on a slow or busy machine.
     assert share < 1.5, f"importing braze took {share:.2f} of the processor time of torch's import"
+
+
+def test_seeds_in_tests_format_no_stack() -> None:
+    """PyTorch formats one for each kind of device that is absent: `tests/deferred_seeds.py`."""
+    with mock.patch.object(traceback, "format_stack", side_effect=AssertionError):
+        torch.manual_seed(0)
