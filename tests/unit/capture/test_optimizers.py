@@ -212,8 +212,9 @@ class Decaying:
     def step(self, x: Tensor) -> Tensor:
         self.state["step"] += 1
         decay = 1.0 - math.pow(self.state["step"], -0.8)
-        self.state["moment"].mul_(decay).add_(x.square(), alpha=1 - decay)
-        return x / self.state["moment"].sqrt()
+        moment: Tensor = self.state["moment"]
+        moment.mul_(decay).add_(x.square(), alpha=1 - decay)
+        return x / moment.sqrt()
 
 
 def test_a_power_of_a_count_is_one_graph() -> None:

@@ -3,26 +3,29 @@
     b4[i0 < 10, i1 < 8] = b0[i0, i1]                                   the target's old contents
     b4[0, i1 < 8] for i0 < 5 = add at [checked(b1[i0], 10), _]: b2[i0, i1]
 
-On a device sums are atomic where eager's are. What eager adds up in an order of its own
-(`index_put` that accumulates sorts on a device, as the backward of an embedding does) stays a call
-of ATen, and so does everything where deterministic algorithms are asked for. On the CPU several
-points that meet on an element come in eager's order, so one thread takes them: where eager would
-share the work between threads, it is left to ATen.
+On a device sums are atomic. Where eager adds in an order of its own (`index_put` that accumulates
+sorts first, as the backward of an embedding does), they are so unless eager numerics are asked for,
+in float32 for half types, and unless so many points may meet on an element that they wait for each
+other as long as a sort takes. Everything stays a call of ATen where deterministic algorithms are
+asked for. On the CPU several points that meet on an element come in eager's order, so one thread
+takes them: where eager would share the work between threads, it is left to ATen.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
 
 from braze.ir.graphs.graph import Value
-from braze.ir.kernels.loops import Scalar, Scatter
-from braze.ir.kernels.scalars import cast, index
+from braze.ir.kernels.loops import Load, Scalar, Scatter
+from braze.ir.kernels.scalars import apply, cast, index, literal
 from braze.ir.types import Size
 from braze.lower.coordinates import Coordinate, Coordinates, axis_coordinates, make_axes
+from braze.lower.formulas import where
 from braze.lower.lowering import OperatorCall, Readable
 from braze.lower.operators.indexing import checked, wrapped
 from braze.lower.operators.views import positive
@@ -33,13 +36,16 @@ from braze.shapes.expr import ZERO, Expr, constant_value
 _HALVES = (torch.float16, torch.bfloat16)
 _LEAST_BESIDE = 256
 _SERIAL = 32768  # points up to which eager takes one thread
+# Points an element at which atomic sums may come one after the other for as long as a sort takes.
+_MOST_MEETING = 16384
+_LEAST_POINTS = 0.5  # an element, of half types: their sums take three times the memory
 
 # Operators that eager has other kernels for where deterministic algorithms are asked for.
 SCATTERS = frozenset(
     f"aten.{name}"
     for name in (
         "scatter.src scatter.value scatter_add.default index_add.default index_copy.default "
-        "index_put.default _unsafe_index_put.default"
+        "index_put.default _unsafe_index_put.default embedding_dense_backward.default"
     ).split()
 )
 
@@ -48,20 +54,24 @@ Place: TypeAlias = Callable[[Coordinates], Coordinates]
 
 def _scattered(
     call: OperatorCall,
-    base: Value,
+    base: Value | None,
     shape: Sequence[Size],
     place: Place,
     value: Callable[[Coordinates], Scalar],
     kind: str = "set",
     in_order: bool = True,
+    dtype: torch.dtype | None = None,
 ) -> Lowered:
-    """The base with `value` at `place` for each point of a shape; a dimension of a place is plain
-    where it is one of the point's own coordinates."""
+    """The base (None: zeros) with `value` at `place` for each point of a shape; a dimension of a
+    place is plain where it is one of the point's own coordinates. dtype: of sums, if another."""
     result = call.node.outputs[0]
     assert result is not None
     lowering, target_type = call.lowering, call.output()
+    if dtype is not None:
+        target_type = replace(target_type, dtype=dtype)
     old = axis_coordinates(own := make_axes("i", target_type.shape))
-    contents = cast(lowering.read(base, old), target_type.dtype)
+    zero = literal(0, target_type.dtype)
+    contents = zero if base is None else cast(lowering.read(base, old), target_type.dtype)
     axes = make_axes("i", tuple(shape))
     at = axis_coordinates(axes)
     positions: list[Scalar | None] = []
@@ -76,6 +86,8 @@ def _scattered(
     lowering.emit(target, own, old, contents, call.origin)
     if not any(constant_value(size) == 0 for size in shape):
         lowering.emit(target, axes, tuple(store), body, call.origin)
+    if dtype is not None:
+        return lambda at: Load(target, at)
     lowering.places[result] = whole(target)
     return DONE
 
@@ -111,6 +123,31 @@ def _sums(call: OperatorCall, points: Sequence[Size]) -> bool:
     if not _adds(call):
         return False
     return not _is_cpu(call) or (_is_serial(points) and call.output().dtype not in _HALVES)
+
+
+def _unordered(call: OperatorCall, points: Sequence[Size], rows: Sequence[Size]) -> bool:
+    """Whether sums of so many points that eager sorts may be atomic. rows: the sizes that are
+    indexed."""
+    if _is_cpu(call) or call.lowering.numerics == "eager" or not _adds(call):
+        return False
+    counts = [_count(sizes) for sizes in (points, rows, call.output().shape)]
+    if None in counts:
+        return call.output().dtype not in _HALVES
+    total, targets, elements = (max(count or 0, 1) for count in counts)
+    others = max(elements // targets, 1)
+    if call.output().dtype in _HALVES and total < _LEAST_POINTS * elements:
+        return False
+    return total // others <= _MOST_MEETING * targets
+
+
+def _count(sizes: Sequence[Size]) -> int | None:
+    known = [constant_value(size) for size in sizes]
+    return None if None in known else math.prod([size or 0 for size in known])
+
+
+def _sum_dtype(call: OperatorCall) -> torch.dtype | None:
+    """The dtype in which sums are taken that eager would round once; None: that of the result."""
+    return torch.float32 if call.output().dtype in _HALVES else None
 
 
 def _at_dimension(dim: int, place: Coordinate, at: Coordinates) -> Coordinates:
@@ -221,7 +258,8 @@ def lower_index_put(
     front = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
     rest = [size for n, size in enumerate(shape) if n not in given]
     points = (*rest[:front], *broadcast, *rest[front:])
-    if accumulate and not (_is_cpu(call) and _adds(call) and _is_serial(points)):
+    is_serial = _is_cpu(call) and _adds(call) and _is_serial(points)
+    if accumulate and not (is_serial or _unordered(call, points, [shape[n] for n in given])):
         return None
     width = len(broadcast)
 
@@ -241,7 +279,39 @@ def lower_index_put(
         return call.read(values, call.broadcast(values, at))
 
     kind = "add" if accumulate else "set"
-    return _scattered(call, self, points, place, value, kind, in_order=accumulate)
+    dtype = _sum_dtype(call) if accumulate and not is_serial else None
+    return _scattered(call, self, points, place, value, kind, accumulate, dtype)
+
+
+@rule("embedding_dense_backward", exact=False)
+def lower_embedding_dense_backward(
+    call: OperatorCall,
+    grad_output: Value,
+    indices: Value,
+    num_weights: Size,
+    padding_idx: Size,
+    scale_grad_by_freq: bool,
+) -> Lowered:
+    points = call.shape_of(grad_output)
+    padding = constant_value(padding_idx)
+    if scale_grad_by_freq or padding is None or call.dtype_of(grad_output) != call.output().dtype:
+        return None
+    if not _unordered(call, points, [num_weights]):
+        return None
+
+    def row(at: Coordinates) -> Scalar:
+        return call.read(indices, at[:-1], torch.int64)
+
+    def place(at: Coordinates) -> Coordinates:
+        return (checked(row(at), num_weights), at[-1])
+
+    def value(at: Coordinates) -> Scalar:
+        gradient = call.read(grad_output, at)
+        if padding < 0:
+            return gradient
+        return where(apply("eq", row(at), padding), literal(0, gradient.dtype), gradient)
+
+    return _scattered(call, None, points, place, value, "add", True, _sum_dtype(call))
 
 
 def _broadcast(shapes: Sequence[Sequence[Size]]) -> tuple[Size, ...] | None:
