@@ -29,6 +29,7 @@ from braze.compat.private_names import gone_essentials
 from braze.compat.python.callables import as_function
 from braze.compat.python.other_compilers import hide_from_other_compilers
 from braze.compat.torch.dynamo_interop import compiled_by_torch, is_disabled_by_torch
+from braze.compile_records import LISTENERS, CompileEvent
 from braze.diagnose import Bisection, bisect_call
 from braze.errors import InvalidOption, PrivateNameGone, UserError, unknown_name
 from braze.frozen import frozen
@@ -56,7 +57,7 @@ from braze.report.explain import Explanation, summarise
 from braze.report.guard_text import PrintedGuards
 from braze.report.recompile_profile import RecompileProfile
 from braze.report.status import Status
-from braze.trace import JOURNAL, LISTENERS, CompileEvent, Journal
+from braze.trace import JOURNAL, Journal
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
@@ -201,9 +202,11 @@ def _resolve_order(
     options: Mapping[str, Any] | None,
     journal: Journal,
     named: Mapping[str, Any] | None = None,
+    defaults: Options | None = None,
 ) -> _Order:
     """Check the arguments, and split the options between us and a foreign backend. named: options
-    that were given as arguments of their own; None for one that was not."""
+    that were given as arguments of their own; None for one that was not. defaults: instead of those
+    of the process."""
     if options is not None and not isinstance(options, Mapping):
         raise InvalidOption(f"options is a dict, not {options!r}.")
     is_ours = isinstance(backend, str) and backend in OWN
@@ -212,7 +215,7 @@ def _resolve_order(
     if is_ours and ours:
         ours = in_brazes_words(ours)
     given = {name: value for name, value in (named or {}).items() if value is not None}
-    base = replace(config.snapshot(), **given)
+    base = replace(defaults or config.snapshot(), **given)
     resolved = resolve(base, mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=ours)
     found = BACKENDS.find(backend, mode=mode, options=theirs, dynamic=dynamic)
     if gone_essentials():
@@ -287,7 +290,7 @@ def explain(
     function: Callable[..., Any],
     /,
     *args: Any,
-    backend: str | GraphCompiler | Backend = "braze",
+    backend: str | GraphCompiler | Backend | None = None,
     mode: str | None = None,
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
@@ -296,12 +299,21 @@ def explain(
     """Compile a function afresh, call it once, and report what happened, as an `Explanation`.
 
     `explain(f)(*args, **kwargs)` and, with arguments, `explain(f, *args, **kwargs)` do the same.
+    backend, mode, dynamic, options: as of `compile`; where one is not given, what the function was
+    compiled with, but for `fullgraph`: breaks are reported, not raised.
 
-    The result prints graphs, breaks with the user's lines and what to do about them, operators,
-    guards and times; its attributes hold the same as data.
+    The result prints graphs, breaks with the user's lines, what they cost and what to do about
+    them, operators, kernels, memory, sizes that may change, guards and times; its attributes hold
+    the same as data.
     """
     journal = Journal(detailed=True)
-    order = _resolve_order(backend, mode, False, dynamic, options, journal)
+    before = targets.compiled_with(function)
+    if before is None:
+        order = _resolve_order(backend or "braze", mode, False, dynamic, options, journal)
+    else:
+        own = replace(before[0], fullgraph=False)
+        found = backend or (before[1].name if before[1].name in OWN else before[1])
+        order = _resolve_order(found, mode, False, dynamic, options, journal, defaults=own)
     if gone_essentials():
         raise _nothing_is_compiled()
     compiled = _compile_target(function, order)

@@ -55,6 +55,42 @@ class KernelNote:
 
 @final
 @frozen
+class MemoryNote:
+    """Bytes that one call of a graph holds at most, without its inputs and constants.
+
+    graph: its title. before: each value in memory of its own until it was last read, as eager has
+    it; after: fused and planned. is_whole: all sizes are known; else those that are not count
+    nothing.
+    """
+
+    graph: str
+    before: int
+    after: int
+    is_whole: bool = True
+
+
+@final
+@frozen
+class SizeNote:
+    """What became of a size or a number that may change: a symbol, guarded, or specialised.
+
+    text: `s0 = L['x'].size()[0] in [2, inf] (6 now)`. origin: `file:line` of the program that read
+    or guarded it, in `function`; source: that line.
+    """
+
+    text: str
+    origin: str
+    function: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.origin} in {self.function}" if self.function else self.origin
+        shown = f"\n    {self.source}" if self.source else ""
+        return f"{place}: {self.text}{shown}"
+
+
+@final
+@frozen
 class FailedGuard:
     """Why an entry did not serve a call.
 

@@ -37,8 +37,8 @@ from braze.capture.exit.self_invalidating import ended_guard
 from braze.capture.graph_breaks import CATALOGUE, at_the_end_of_the_stack
 from braze.compat.python.bytecode import instructions_text
 from braze.compat.torch.autograd_engine import Casts
-from braze.compat.torch.registered_ops import convolution, pack_weights
 from braze.compat.torch.thread_state import run_isolated
+from braze.compile_records import BreakNote
 from braze.devices import Device, device_of_type, prepare_devices
 from braze.diagnose.artefacts import DebugFolder
 from braze.diagnose.repros import check_first_call, repro_text
@@ -52,7 +52,7 @@ from braze.errors import (
 )
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
-from braze.interop.captured_code import code_of, log_code
+from braze.interop.captured_code import code_of, keep_code, log_code
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
 from braze.interop.fx_graph import NotExpressible, to_fx
 from braze.interop.fx_text import print_module, print_sizes
@@ -68,7 +68,6 @@ from braze.ir.captured.compile_request import (
 from braze.ir.captured.frame import Break, CapturedFrame, Refused, Return
 from braze.ir.captured.frame_sizes import is_symbolic, lacks_symbols
 from braze.ir.captured.guard_tree import build_guard_tree, verify_guard_tree
-from braze.ir.captured.print_guards import format_guard, format_guard_tree
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
 from braze.ir.graphs.joint_graph import (
@@ -81,7 +80,8 @@ from braze.ir.graphs.joint_graph import (
     print_joint,
     stage_role,
 )
-from braze.ir.graphs.print_graph import places_of, print_graph
+from braze.ir.graphs.peak_memory import peak_of_graph
+from braze.ir.graphs.print_graph import print_graph
 from braze.ir.graphs.random_ops import drawing_devices
 from braze.ir.graphs.region import compile_regions
 from braze.ir.graphs.run_graph import compile_graph_runner, untracked, with_gradients
@@ -89,18 +89,18 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
-from braze.ir.kernels.kernel_note import kernel_note
 from braze.ir.kernels.loops import LoopProgram
 from braze.ir.kernels.print_loops import print_loops
-from braze.ir.kernels.print_schedule import print_fusion, print_schedule
-from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule
+from braze.ir.kernels.print_schedule import print_schedule
+from braze.ir.kernels.schedule import Schedule
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
 from braze.lower import lower, split_host_scalars
 from braze.options import Options
-from braze.report.break_notes import graph_break, note_of
-from braze.report.extern_hints import extern_hint
-from braze.report.guard_text import format_failures, size_text
+from braze.report.break_notes import cost_of_break, graph_break, note_of
+from braze.report.frame_notes import note_captured
+from braze.report.guard_text import format_failures
+from braze.report.schedule_notes import note_kernels, note_schedule
 from braze.report.warned import Warned
 from braze.rewrite import (
     Freezer,
@@ -126,7 +126,7 @@ from braze.runtime.launch.frozen_weights import FROZEN
 from braze.runtime.link.host_scalars import WithHostScalars
 from braze.schedule import bind_inputs, schedule, schedule_blocks
 from braze.shapes.policy import SizeHistory, SizePolicy
-from braze.trace import BreakNote, CompileRecorder, Journal, enabled
+from braze.trace import CompileRecorder, Journal, enabled
 from braze.tracing import Tracer
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
@@ -156,19 +156,16 @@ def compile_graph(
     outline, needed = without_nodes(graph), None if kind.builds(options) else graph
     given = [graph]
     del graph
-    title = recorder.new_graph()
+    title = recorder.new_graph(lambda: peak_of_graph(given[0]))
     files = DebugFolder(options, title)
     plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1, role, files)
+    note_schedule(plan, title, recorder)
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
         sources = dataclasses.replace(sources, title=title, times=recorder.times_of(title))
         files.kernels(plan, sources, options)
-        kernels = [step for step in plan.steps if isinstance(step, Kernel)]
-        recorder.count("kernels", len(kernels))
-        recorder.note_kernels(lambda: [kernel_note(kernel, title) for kernel in kernels])
-        if products := sum(kernel.product is not None for kernel in kernels):
-            recorder.count("products", products)
+        note_kernels(plan, title, recorder)
         recorder.emit("output_code", lambda: print_sources(sources))
     with recorder.stage("link"):
         linked = kind.link(plan, sources, options, device, role, recorder.note_fallback_of_calls)
@@ -226,19 +223,7 @@ def _plan(
             plan = schedule(made.pop(), options, target, choose, note)
     plan = bind_inputs(plan, frozen)
     FROZEN.add_copies(plan.constants, frozen, recorder)
-    calls = [step.call for step in plan.steps if isinstance(step, ExternStep)]
-    if packing := [call for call in calls if call.op is pack_weights]:
-        recorder.count("packed weights", len(packing[0].outputs))
-        calls.remove(packing[0])
-    recorder.note_extern_ops(str(call.op) for call in calls)
-    if fused := sum(call.op is convolution for call in calls):
-        recorder.count("fused convolutions", fused)
-    for call in calls if enabled("perf_hints") else ():
-        if hint := extern_hint(call):
-            recorder.emit("perf_hints", hint, origin=call.origin)
-    recorder.emit("schedule", lambda: print_schedule(plan))
     files.text("04_schedule.txt", lambda: print_schedule(plan))
-    recorder.emit("fusion", lambda: print_fusion(plan))
     return plan
 
 
@@ -421,6 +406,7 @@ class FrameCompiler:
             return self._refused(captured, recorder)
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, captured, recorder)
+        keep_code(captured, recorder)
         if self.backend.level is not Level.TORCH:
             log_code(captured, recorder)
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
@@ -432,14 +418,7 @@ class FrameCompiler:
         return dataclasses.replace(entry_of(kept, made, draws_on), **recorder.of_entry())
 
     def _note_captured(self, captured: CapturedFrame, recorder: CompileRecorder) -> None:
-        recorder.count("bytecodes", captured.bytecodes)
-        recorder.note_guards(map(format_guard, captured.guards))
-        recorder.emit("guards", lambda: format_guard_tree(build_guard_tree(captured.guards)))
-        for text, place in captured.size_notes:
-            recorder.emit("dynamic", functools.partial(size_text, text, place))
-        recorder.note_ops(str(node.op) for node in captured.graph.nodes)
-        recorder.keep("lines", lambda: "\n".join(places_of(captured.graph)))
-        recorder.emit("graph", lambda: print_graph(captured.graph))
+        note_captured(captured, recorder)
         if self.options.verify:
             verify_graph(captured.graph)
             verify_guard_tree(build_guard_tree(captured.guards, captured.inputs))
@@ -491,12 +470,20 @@ class FrameCompiler:
         return choose_kernels(graph, self.options)
 
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
-        foreign = self.backend.level in (Level.TORCH, Level.JOINT) or enabled("graph_code")
+        foreign = self.backend.level in (Level.TORCH, Level.JOINT)
         asked = frame_request(request, self.options, policy, WATCH.is_watched)
         asked = dataclasses.replace(asked, long_loops=self.loops, refusing=self.refusing)
         # As torch.compile hands them over: what nobody reads is a user backend's to drop.
         unread = self.backend.level is Level.TORCH
-        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign, keeps_unread=unread))
+        kept = foreign or enabled("graph_code")
+        asked = dataclasses.replace(
+            asked,
+            is_foreign=foreign,
+            keeps_calls=kept,
+            keeps_states=kept or self.journal.is_explained,
+            keeps_unread=unread,
+        )
+        return capture_frame(asked)
 
     def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
         """Whether the backend takes numbers for constants, and the graph needs one from outside."""
@@ -711,7 +698,8 @@ class FrameCompiler:
         return refused
 
     def _note_break(self, stop: Break, captured: CapturedFrame, recorder: CompileRecorder) -> None:
-        note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames)
+        cost = cost_of_break(captured.graph)
+        note = note_of(stop.reason, CATALOGUE.get(stop.reason.code), stop.frames, cost)
         if (self.options.fullgraph and not recorder.is_silent) or stop.reason.is_forbidden:
             raise self._forbidden(note, code_of(captured))
         recorder.note_break(note)
@@ -787,7 +775,8 @@ def capture_whole(
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
     whole = frame_request(request, options, policy, is_watched)
-    captured = run_isolated(lambda: capture_frame(dataclasses.replace(whole, keeps_calls=True)))
+    asked_for = dataclasses.replace(whole, is_foreign=True, keeps_calls=True, keeps_states=True)
+    captured = run_isolated(lambda: capture_frame(asked_for))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()

@@ -11,7 +11,7 @@ import functools
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import torch
 
@@ -25,6 +25,7 @@ from braze.compat.torch.nn_modules import (
     module_call,
     set_compiled_call,
 )
+from braze.compile_records import CallableStatus
 from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
 from braze.interop.export import Exported, export_graph, holds_size
@@ -49,7 +50,7 @@ from braze.runtime.dispatch.status import status_of
 from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.launch.frozen_weights import FROZEN
 from braze.runtime.launch.packed_weights import PACKED
-from braze.trace import JOURNAL, CallableStatus, Journal
+from braze.trace import JOURNAL, Journal
 
 
 @final
@@ -299,14 +300,31 @@ def _call_class_forward(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -
     return cls.forward.__get__(module, cls)(*args, **kwargs)
 
 
-def run_only(compiled: Any) -> Any:
-    """A compiled function or module by what is compiled of it already; any other as it is."""
-    call = compiled
+_Call: TypeAlias = "CompiledCallable | ModuleCalls | CallInPlace"
+
+
+def _call_of(compiled: Any) -> _Call | None:
+    """What asks the dispatcher of a compiled function, method or module; None for any other."""
+    call = compiled.__func__ if isinstance(compiled, types.MethodType) else compiled
     if isinstance(compiled, torch.nn.Module) and not is_shielded(compiled):
         call = compiled_call(compiled)
     if is_shielded(compiled):
         call = getattr(find_of(compiled), "__self__", None)
-    if not isinstance(call, CompiledCallable | ModuleCalls | CallInPlace):
+    return call if isinstance(call, CompiledCallable | ModuleCalls | CallInPlace) else None
+
+
+def compiled_with(compiled: Any) -> tuple[Options, Backend] | None:
+    """The options and the backend that a function, method or module was compiled with; None for
+    one that is not compiled."""
+    call = _call_of(compiled)
+    compiler = None if call is None else call.dispatcher.compile_frame
+    return (compiler.options, compiler.backend) if isinstance(compiler, FrameCompiler) else None
+
+
+def run_only(compiled: Any) -> Any:
+    """A compiled function or module by what is compiled of it already; any other as it is."""
+    call = _call_of(compiled)
+    if call is None:
         return compiled
     dispatcher = _DISPATCHERS.add(call.dispatcher.without_compiling())
     compile_callees(dispatcher)

@@ -14,6 +14,7 @@ BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks"
     "compile_time",
     "kept_texts",
     "kernel_times",
+    "compile_records",
     "version",
 }
 DATA = BASE | {"ir", "shapes"}
@@ -29,7 +30,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "options": frozenset({"frozen", "errors", "locks"}),
     "kept_texts": frozenset({"frozen"}),
     "kernel_times": frozenset({"frozen", "locks"}),
-    "trace": frozenset({"frozen", "errors", "locks", "kept_texts", "kernel_times"}),
+    "compile_records": frozenset({"frozen", "errors", "locks", "kept_texts"}),
+    "trace": frozenset({"frozen", "locks", "kept_texts", "kernel_times", "compile_records"}),
     "marks": frozenset({"frozen", "errors", "locks"}),
     "regions": frozenset(),
     "labels": frozenset({"compat"}),

@@ -96,11 +96,11 @@ def api_list() -> str:
 RETURNED = (
     "braze.report.explain.Explanation",
     "braze.report.status.Status",
-    "braze.trace.CallableStatus",
+    "braze.compile_records.CallableStatus",
     "braze.report.recompile_profile.RecompileProfile",
     "braze.report.recompile_profile.RecompiledFunction",
     "braze.report.recompile_profile.RecompileCause",
-    "braze.trace.CompileEvent",
+    "braze.compile_records.CompileEvent",
     "braze.interop.export.Exported",
     "braze.packages.loaded.Package",
     "braze.packages.loaded.Method",

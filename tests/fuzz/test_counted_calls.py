@@ -12,8 +12,8 @@ import torch
 from torch.overrides import BaseTorchFunctionMode
 
 import braze
+from braze.compile_records import CallableStatus
 from braze.runtime.dispatch import compiled_function as driver
-from braze.trace import CallableStatus
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program
 from tests.fuzz.runner import SECONDS, time_limit

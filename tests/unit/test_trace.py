@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from braze import trace
+from braze.compile_records import BreakNote, CompileRecord
 from braze.report.logs import set_logs
-from braze.trace import ARTEFACTS, BreakNote, CompileRecord, CompileRecorder, Journal, enabled
+from braze.trace import ARTEFACTS, CompileRecorder, Journal, enabled
 
 
 def finished(journal: Journal, name: str = "f") -> CompileRecord:

@@ -273,9 +273,9 @@ class Interpreter:
         return found[0]
 
     def state_of_call(self) -> tuple[Any, ...]:
-        """The grad mode in which a torch-level call is made; for user backends also autocast, and
-        whether all else is as at the frame's entry."""
-        if not self.request.keeps_calls:
+        """The grad mode in which a torch-level call is made; where it is asked for also autocast,
+        and whether all else is as at the frame's entry."""
+        if not self.request.keeps_states:
             return (torch.is_grad_enabled(),)
         state = ambient_state()
         return state.grad, state.casts(), state.settings() == self.entered_settings

@@ -30,7 +30,9 @@ class FrameRequest:
     max_inline_depth: of inlined calls.
     is_watched: whether somebody watches the gradient of a leaf; None: a backward breaks the graph.
     policy: which sizes and numbers are symbols; None: none is.
+    is_foreign: whether another backend gets the graph, which takes no wrapper subclasses.
     keeps_calls: whether torch-level calls are kept where sizes are symbols, too.
+    keeps_states: whether it is kept which autocast and settings each of these calls is made under.
     keeps_unread: whether the graph has what torch-level calls compute that nobody reads.
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
@@ -59,6 +61,8 @@ class FrameRequest:
     is_watched: Callable[[Any], bool] | None = None
     policy: SizePolicy | None = None
     keeps_calls: bool = False
+    keeps_states: bool = False
+    is_foreign: bool = False
     keeps_unread: bool = False
     long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
     refusing: set[tuple[types.CodeType, int]] = field(default_factory=set)

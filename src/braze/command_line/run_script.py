@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from braze.api import status
+from braze.compile_records import CompileRecord
 from braze.installation import install
-from braze.trace import JOURNAL, CompileRecord
+from braze.trace import JOURNAL
 
 # Rows of each kind: all of them fit a screen of 24 lines.
 _SHOWN = 4

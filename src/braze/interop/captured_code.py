@@ -9,6 +9,15 @@ from braze.ir.graphs.print_graph import print_graph
 from braze.trace import CompileRecorder, enabled
 
 
+def keep_code(captured: CapturedFrame, recorder: CompileRecorder) -> None:
+    """Keep the torch-level graph where it is explained. One that no Python code says is None."""
+    if captured.graph.nodes and recorder.journal.is_explained:
+        try:
+            recorder.note_program(to_fx(captured))
+        except NotExpressible:
+            recorder.note_program(None)
+
+
 def log_code(captured: CapturedFrame, recorder: CompileRecorder) -> None:
     """Log the torch-level graph, where it is asked for."""
     if captured.graph.nodes and (enabled("graph_code") or enabled("graph_sizes")):

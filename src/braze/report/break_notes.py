@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from braze.compat.python.code_objects import position_of
+from braze.compile_records import BreakNote
 from braze.errors import GraphBreakError
 from braze.ir.captured.frame import FrameState, GraphBreak, Refused
-from braze.trace import EAGER_CODES, BreakNote
+from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.peak_memory import bytes_of_value, has_known_sizes
+from braze.report.amounts import as_bytes
+from braze.trace import EAGER_CODES
 
 # The page of the catalogue, which `braze.report.catalogue` renders; a section a code.
 PAGE = "docs/graph_breaks.md"
+
+# The cost of a frame that is refused.
+WHOLE = "the whole call of this function runs eagerly"
 
 
 class Kind(Protocol):
@@ -27,9 +34,13 @@ class Kind(Protocol):
 
 
 def note_of(
-    reason: GraphBreak | Refused, kind: Kind | None = None, frames: Iterable[FrameState] = ()
+    reason: GraphBreak | Refused,
+    kind: Kind | None = None,
+    frames: Iterable[FrameState] = (),
+    cost: str = WHOLE,
 ) -> BreakNote:
-    """A break or a refusal, for a record. frames: those that stand there, outermost first."""
+    """A break or a refusal, for a record. frames: those that stand there, outermost first. cost:
+    what the break costs each call."""
     title, prospect = ("", "") if kind is None else (kind.title, kind.prospect)
     stack = [_place(frame) for frame in frames]
     origin = reason.origin
@@ -39,8 +50,21 @@ def note_of(
             stack.pop()
         stack.append(breaking)
     return BreakNote(
-        reason.code, reason.reason, reason.hint, str(origin), title, prospect, tuple(stack)
+        reason.code, reason.reason, reason.hint, str(origin), title, prospect, tuple(stack), cost
     )
+
+
+def cost_of_break(graph: Graph) -> str:
+    """What a break behind a graph costs each call: the results that it hands on through memory."""
+    if not graph.nodes:
+        return "no operator stands before it: nothing is handed on"
+    passed = [*dict.fromkeys(output.value for output in graph.outputs)]
+    if not passed:
+        return "a graph more is started; no value is handed on to what comes behind it"
+    values = "1 value goes" if len(passed) == 1 else f"{len(passed)} values go"
+    held = as_bytes(sum(map(bytes_of_value, passed)))
+    shown = held if all(map(has_known_sizes, passed)) else f"{held} and what has changing sizes"
+    return f"a graph more is started; {values} through memory ({shown}), fused with nothing"
 
 
 def graph_break(

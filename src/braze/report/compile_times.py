@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from braze.trace import CompileRecord
+from braze.compile_records import CompileRecord
 
 TOTAL = "total"
 

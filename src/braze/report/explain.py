@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, ClassVar, final
 
+from braze.compile_records import BreakNote, CompileRecord, LeftToEager
 from braze.frozen import frozen
-from braze.kept_texts import KernelNote, PassNote
+from braze.kept_texts import KernelNote, MemoryNote, PassNote, SizeNote
+from braze.report.compile_times import print_times, tabulate
 from braze.report.printed_report import PrintedReport
-from braze.trace import BreakNote, CompileRecord, Journal, LeftToEager
+from braze.trace import Journal
 
 
 @final
@@ -17,9 +19,19 @@ class Explanation(PrintedReport):
     """How a function was compiled for one call.
 
     graph_count: graphs with at least one operator; break_count: graph breaks met.
-    op_count: operators in all graphs; ops_per_graph: name -> how often, one item a graph.
-    break_reasons: in the order in which they were met.
+    op_count: ATen operators in all graphs; ops_per_graph: name -> how often, one item a graph.
+    graphs: the calls of PyTorch that the program makes, a `torch.fx.GraphModule` a graph, of ATen
+        operators where sizes are symbols; None for one that no Python code says.
+    break_reasons: in the order in which they were met, each with `reason`, `user_stack`, `hint` and
+        what it costs each call.
     guards: of all entries; stage_seconds: wall time by stage; compile_seconds: all of it.
+    symbols: what became of sizes and numbers that may change, and where: symbols and their ranges,
+        guards on them, and those that were specialised.
+    unfused: what is not computed in one kernel, and why.
+    memory: bytes that each graph's operators hold at most one behind the other, without what they
+        allocate inside of themselves, and as planned.
+    graph_break_count, out_guards, compile_times: as `torch._dynamo.explain` names break_count,
+        guards, and the seconds of each compile by stage, as text.
     fallbacks: what ran otherwise than compiled; empty when all went well.
     extern_ops: operators that ran by their ATen kernels.
     paddings: sizes that recordings of calls are padded for, and why others are not.
@@ -49,6 +61,14 @@ class Explanation(PrintedReport):
         return len(self.break_reasons)
 
     @property
+    def graph_break_count(self) -> int:
+        return self.break_count
+
+    @property
+    def graphs(self) -> tuple[Any, ...]:
+        return tuple(record.program for record in self._graphs)
+
+    @property
     def op_count(self) -> int:
         return sum(len(record.ops) for record in self._graphs)
 
@@ -63,6 +83,26 @@ class Explanation(PrintedReport):
     @property
     def guards(self) -> tuple[str, ...]:
         return tuple(guard for record in self.records for guard in record.guards)
+
+    @property
+    def out_guards(self) -> tuple[str, ...]:
+        return self.guards
+
+    @property
+    def compile_times(self) -> str:
+        return print_times(tabulate(self.records, aggregate=False))
+
+    @property
+    def symbols(self) -> tuple[SizeNote, ...]:
+        return tuple(note for record in self.records for note in record.sizes)
+
+    @property
+    def unfused(self) -> tuple[str, ...]:
+        return tuple(text for record in self.records for text in record.unfused)
+
+    @property
+    def memory(self) -> tuple[MemoryNote, ...]:
+        return tuple(note for record in self.records for note in record.memory)
 
     @property
     def stage_seconds(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ from braze.ir.captured.guard import Guard
 from braze.ir.captured.guard_tree import build_guard_tree
 from braze.ir.captured.print_guards import format_guard_tree
 from braze.ir.origin import Origin
+from braze.kept_texts import SizeNote
 
 
 @final
@@ -29,9 +30,7 @@ def format_failures(function: str, failures: Sequence[object]) -> str:
     return "\n".join([f"{function} again: {len(lines)} {entries} failed by", *lines])
 
 
-def size_text(text: str, place: Origin) -> str:
+def size_note(text: str, place: Origin) -> SizeNote:
     """What became of a size, with the program's line that made or guarded it."""
     source = linecache.getline(place.file, place.line).strip()
-    shown = f"\n    {source}" if source else ""
-    function = f" in {place.function}" if place.function else ""
-    return f"{place.file}:{place.line}{function}: {text}{shown}"
+    return SizeNote(text, f"{place.file}:{place.line}", place.function, source)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from braze.errors import UserError
+from braze.report.amounts import as_bytes, as_time
 from braze.report.html.graphs import graphs_of_compile
 from braze.report.html.kernels import TimeTable
 from braze.report.html.source import source_files
@@ -87,22 +88,6 @@ def page(
         "eager": [call for left in eager_calls for call in left["left_to_eager"]],
         "fallbacks": _fallbacks(ordered, eager_calls),
     }
-
-
-def as_bytes(count: float) -> str:
-    """`3.2 MiB`."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
-
-
-def as_time(seconds: float) -> str:
-    """`3.2 ms`."""
-    if seconds < 1e-4:
-        return f"{1e6 * seconds:.1f} us"
-    return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import final
 
+from braze.compile_records import LISTENERS, CompileEvent
 from braze.locks import make_lock
 from braze.options import config
-from braze.trace import LISTENERS, CompileEvent
 
 AFTER = 1.0
 _ERASE = "\r\x1b[K"

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import final
 
+from braze.compile_records import LISTENERS, CompileEvent, LeftToEager
 from braze.frozen import frozen
 from braze.kept_texts import FailedGuard
 from braze.locks import make_lock
 from braze.report.printed_report import PrintedReport
-from braze.trace import JOURNAL, LISTENERS, CompileEvent, LeftToEager, enabled, log_line
+from braze.trace import JOURNAL, enabled, log_line
 
 LOG = "recompile_profile"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, final
 
+from braze.compile_records import CallableStatus
 from braze.frozen import frozen
 from braze.report.printed_report import PrintedReport
-from braze.trace import CallableStatus
 
 
 @final

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from braze.compile_records import CallableStatus
 from braze.report.tables import table
-from braze.trace import CallableStatus
 
 if TYPE_CHECKING:
     from braze.report.status import Status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from braze.trace import BreakNote, LeftToEager
+from braze.compile_records import BreakNote, LeftToEager
+from braze.report.amounts import as_bytes
 
 if TYPE_CHECKING:
     from braze.report.explain import Explanation
@@ -44,8 +46,14 @@ def sections(explanation: Explanation) -> Iterable[RenderableType]:
         yield _passes_table(explanation)
     if explanation.kernels:
         yield _kernels_table(explanation)
+    if explanation.unfused:
+        yield _list("Not fused", explanation.unfused)
+    if explanation.memory:
+        yield _memory_table(explanation)
+    if explanation.symbols:
+        yield _list("Sizes and numbers that may change", map(str, explanation.symbols))
     if explanation.guards:
-        yield _guard_text(explanation.guards)
+        yield _list(_plural(len(explanation.guards), "guard"), explanation.guards)
 
 
 def _headline(explanation: Explanation) -> Text:
@@ -61,6 +69,12 @@ def _break_text(number: int, note: BreakNote) -> Text:
     text = Text(f"Break {number}: ", style="bold red")
     text.append(f"{note.origin} ", style="cyan")
     text.append(f"{note.reason} [{note.code}]", style="default not bold")
+    for file, line, function in note.stack:
+        source = linecache.getline(file, line).strip()
+        shown = f": {source}" if source else ""
+        text.append(f"\n    {file}:{line} in {function}{shown}", style="cyan not bold")
+    if note.cost:
+        text.append(f"\n  costs: {note.cost}", style="default not bold")
     if note.hint:
         text.append(f"\n  {note.hint}", style="green not bold")
     return text
@@ -128,12 +142,24 @@ def table(title: str, *columns: str) -> Table:
     return Table(*columns, title=title, title_justify="left", title_style="bold", box=SIMPLE)
 
 
-def _guard_text(guards: tuple[str, ...]) -> Text:
-    text = Text(_plural(len(guards), "guard"), style="bold")
-    for guard in guards[:SHOWN_ROWS]:
-        text.append(f"\n  {guard}", style="default not bold")
-    if len(guards) > SHOWN_ROWS:
-        text.append(f"\n  ... {len(guards) - SHOWN_ROWS} more", style="default not bold")
+def _memory_table(explanation: Explanation) -> Table:
+    made = table("Memory at most", "graph", "by operators", "as compiled", "")
+    for column in made.columns[1:3]:
+        column.justify = "right"
+    for number, note in enumerate(explanation.memory, 1):
+        least = "" if note.is_whole else "and what has changing sizes"
+        made.add_row(str(number), as_bytes(note.before), as_bytes(note.after), least)
+    return made
+
+
+def _list(title: str, lines: Iterable[str]) -> Text:
+    """A title, and a line each."""
+    text = Text(title, style="bold")
+    shown = [*lines]
+    for line in shown[:SHOWN_ROWS]:
+        text.append("\n  " + line.replace("\n", "\n  "), style="default not bold")
+    if len(shown) > SHOWN_ROWS:
+        text.append(f"\n  ... {len(shown) - SHOWN_ROWS} more", style="default not bold")
     return text
 
 

@@ -21,10 +21,11 @@ from typing import Any, final
 
 import torch
 
+from braze.compile_records import LISTENERS, CompileEvent, CompileRecord
 from braze.kept_texts import KeptTexts, KernelNote
 from braze.kernel_times import GraphTimes, MachineRates
 from braze.report.program_text import ProgramPrinter
-from braze.trace import JOURNAL, LISTENERS, CompileEvent, CompileRecord
+from braze.trace import JOURNAL
 
 VERSION = 3
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import braze
+from braze.compile_records import CompileRecord
 from braze.errors import GraphBreakError
-from braze.trace import CompileRecord
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import braze
+from braze.compile_records import CallableStatus
 from braze.errors import BrazeWarning
-from braze.trace import EAGER_CODES, CallableStatus
+from braze.trace import EAGER_CODES
 from tests.unit.api.situations_left_to_eager import SITUATIONS, Situation, X, add, asking
 
 

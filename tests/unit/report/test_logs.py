@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import braze
+from braze.compile_records import BreakNote
 from braze.errors import InvalidOption
 from braze.report.logs import set_logs, shown_logs
-from braze.trace import ARTEFACTS, BreakNote, CompileRecorder, Journal
+from braze.trace import ARTEFACTS, CompileRecorder, Journal
 
 
 @pytest.fixture(autouse=True)

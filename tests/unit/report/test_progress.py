@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import braze
+from braze.compile_records import LISTENERS, CompileEvent
 from braze.report.progress import ProgressLine
-from braze.trace import LISTENERS, CompileEvent, CompileRecorder, Journal
+from braze.trace import CompileRecorder, Journal
 
 
 class _Terminal(io.StringIO):

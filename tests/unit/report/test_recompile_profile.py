@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import braze
-from braze.trace import LISTENERS
+from braze.compile_records import LISTENERS
 
 
 def _model(x: torch.Tensor, scale: str | float) -> torch.Tensor:

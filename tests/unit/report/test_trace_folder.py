@@ -13,8 +13,8 @@ import torch
 
 import braze
 from braze.__main__ import main
+from braze.compile_records import LISTENERS, CompileEvent
 from braze.report.trace_folder import TraceFolder
-from braze.trace import LISTENERS, CompileEvent
 
 _SCRIPT = """
 import torch, braze

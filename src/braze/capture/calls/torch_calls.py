@@ -120,7 +120,7 @@ def _call_on_wrappers(
     """Call a function of torch's on wrapper subclasses, whose code the tracer has interpreted."""
     check_question(function, args, kwargs)
     name = call_name(function)
-    if interpreter.request.keeps_calls or interpreter.transforms:
+    if interpreter.request.is_foreign or interpreter.transforms:
         where = "a transform" if interpreter.transforms else "a graph for another backend"
         raise BreakRequested("unsupported-tensor", f"{name} of a tensor subclass in {where}")
     kwargs = {key: torch_argument(interpreter, value) for key, value in kwargs.items()}

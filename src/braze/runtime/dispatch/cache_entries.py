@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.python.hidden_frames import hide_frames
+from braze.compile_records import LeftToEager
 from braze.errors import Interrupted, RecompileLimitExceeded
 from braze.ir.captured.compile_request import (
     CompiledEntry,
@@ -43,7 +44,7 @@ from braze.runtime.guards.evaluate import (
 from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.runtime.resume.reconstruct import compile_replay, picked_results
 from braze.shapes.policy import SizeHistory
-from braze.trace import LeftToEager, enabled, log_line
+from braze.trace import enabled, log_line
 
 FrameKey: TypeAlias = tuple[Any, ...]
 

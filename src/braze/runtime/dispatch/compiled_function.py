@@ -22,6 +22,7 @@ from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.other_compilers import interpreted_as
 from braze.compat.python.signal_handlers import is_raised_by_handler
 from braze.compat.torch.tracers import active_tracer
+from braze.compile_records import LeftToEager
 from braze.errors import HOW_TO_REPORT, OperatorRaises, RecomputedOtherwise
 from braze.ir.captured.compile_request import (
     CompileFrame,
@@ -45,7 +46,6 @@ from braze.runtime.resume.continuation import Continuation
 from braze.runtime.resume.frame_calls import StandIns
 from braze.runtime.resume.frame_driver import run_frames
 from braze.shapes.binding import ProgramRaises, UnmetCheck
-from braze.trace import LeftToEager
 
 _COMPILED_CALLEES = 256
 _MOST_LEFT_OUT = 64  # entries of a function whose operators run eagerly: they hold no kernels

@@ -22,9 +22,10 @@ from typing import Any, final
 
 from braze.compat.python.frames import outside_place
 from braze.compat.python.hidden_frames import hide_frames
+from braze.compile_records import LeftToEager
 from braze.errors import BrazeWarning, LeftToEagerError
 from braze.runtime.autograd.checkpoint_calls import EagerRun, in_checkpoint
-from braze.trace import FAULTS, LeftToEager
+from braze.trace import FAULTS
 
 _LOG = logging.getLogger("braze.eager_calls")
 # A program may raise with another message at each call.

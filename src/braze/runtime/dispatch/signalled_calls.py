@@ -13,8 +13,8 @@ import types
 from typing import Any
 
 from braze.compat.python.hidden_frames import hide_frames
+from braze.compile_records import LeftToEager
 from braze.runtime.dispatch.eager_fallback import Tally, leave_to_eager
-from braze.trace import LeftToEager
 
 
 def raise_within(

@@ -11,10 +11,10 @@ import types
 from collections.abc import Mapping
 from typing import final
 
+from braze.compile_records import LeftToEager
 from braze.errors import CompileForbidden
 from braze.frozen import frozen
 from braze.ir.origin import Origin
-from braze.trace import LeftToEager
 
 STANCES: Mapping[str, str] = types.MappingProxyType(
     {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from braze.compile_records import BreakNote, CallableStatus
 from braze.ir.captured.frame import Break
 from braze.runtime.dispatch.cache_entries import CacheEntry
 from braze.runtime.dispatch.compiled_function import Dispatcher
-from braze.trace import BreakNote, CallableStatus
 
 
 def status_of(dispatcher: Dispatcher) -> CallableStatus | None:

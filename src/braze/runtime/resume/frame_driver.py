@@ -24,6 +24,7 @@ from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.opcode_semantics import take
 from braze.compat.python.opcodes import OPCODES
 from braze.compat.python.signal_handlers import is_raised_by_handler
+from braze.compile_records import LeftToEager
 from braze.errors import InternalError, RecomputedOtherwise
 from braze.ir.captured.compile_request import FrameValues, PartlyRun
 from braze.ir.captured.frame import NULL, Break, GraphBreak
@@ -41,7 +42,6 @@ from braze.runtime.resume.continuation import Continuation, Point, make_continua
 from braze.runtime.resume.frame_calls import RunNatively, StandIns, called_by
 from braze.runtime.resume.reconstruct import LiveFrame
 from braze.runtime.resume.single_step import HANDLERS, Finished
-from braze.trace import LeftToEager
 
 
 class Host(Protocol):
