@@ -243,14 +243,16 @@ def _only(number: Any) -> Any:
 
 
 def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
-    """C++ looks at the classes of all tensors but fake tensors."""
+    """C++ looks at the classes of all tensors but fake tensors, and writes to rows of zeros: what
+    it makes of those has the strides of their comparison."""
     is_known = type(tensor) is TracedTensor and tensor.dtype is torch.int64 and tensor.is_cpu
     if is_known and type(num_classes) is int and num_classes >= 0 and 0 not in tensor.shape:
         inside = torch.logical_and(tensor >= 0, tensor < num_classes)
         check_holds(inside.all())
     if is_known and type(num_classes) is int and num_classes <= 0 and 0 in tensor.shape:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
-    return functional.one_hot(tensor, num_classes)
+    made = functional.one_hot(tensor, num_classes)
+    return made.contiguous() if is_known else made
 
 
 # By what programs call.

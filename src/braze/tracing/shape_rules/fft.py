@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,12 +23,21 @@ def _real_to_complex(x: TensorType, dims: Sequence[int], normalization: int, one
     if x.dtype not in _COMPLEX or not onesided:
         return NotImplemented
     last = x.shape[dims[-1]] // 2 + 1 if dims else 0
-    return _transformed(x, dims, last, _COMPLEX[x.dtype])
+    # All but the last by descending stride.
+    ordered = sorted(dims[:-1], key=functools.cmp_to_key(_by_stride(x)))
+    return _transformed(x, [*ordered, *dims[-1:]], last, _COMPLEX[x.dtype])
 
 
 @rule(aten._fft_c2r.default)
 def _complex_to_real(x: TensorType, dims: Sequence[int], normalization: int, last: Any) -> Any:
-    return _transformed(x, dims, last, _REAL[x.dtype]) if x.dtype in _REAL else NotImplemented
+    if x.dtype not in _REAL:
+        return NotImplemented
+    if len(dims) == 2 and not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        x = _complex_to_complex(x, dims[:1], normalization, False)
+        return _transformed(x, dims[1:], last, _REAL[x.dtype]) if x is not NotImplemented else x
+    if len(dims) > 1 and not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    return _transformed(x, dims, last, _REAL[x.dtype])
 
 
 @rule(aten._fft_c2c.default)
@@ -47,8 +56,6 @@ def _transformed(x: TensorType, dims: Sequence[int], last: Any, dtype: torch.dty
     chosen = [dim % rank for dim in dims] if rank else []
     if x.device.type != "cpu" or not 0 < len(chosen) <= _MOST_DIMS:
         return NotImplemented
-    if len(chosen) > 1 and not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
-        return NotImplemented
     shape = [*x.shape]
     shape[chosen[-1]] = last
     order = _batch_dims(x, chosen) + chosen
@@ -65,5 +72,10 @@ def _batch_dims(x: TensorType, chosen: list[int]) -> list[int]:
         dims[chosen[0]] = dims[-1]
         dims.pop()
     batch = [dim for dim in dims if dim not in chosen]
+    return sorted(batch, key=functools.cmp_to_key(_by_stride(x)))
+
+
+def _by_stride(x: TensorType) -> Callable[[int, int], int]:
+    """Compares dimensions: those of longer steps come first."""
     stride: Sequence[Any] = x.stride
-    return sorted(batch, key=functools.cmp_to_key(lambda a, b: -1 if stride[a] > stride[b] else 1))
+    return lambda a, b: -1 if stride[a] > stride[b] else 1

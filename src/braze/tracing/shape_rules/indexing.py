@@ -393,3 +393,9 @@ def _roll(x: TensorType, shifts: Any, dims: Any = ()) -> Any:
     if not has_symbols(x) or x.stride != contiguous_stride(x.shape):  # type: ignore[arg-type]
         return NotImplemented
     return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
+
+
+@rule(aten.view_copy.default)
+def _view_copy(x: TensorType, shape: Shape) -> TensorType:
+    numel = math.prod(x.shape)  # type: ignore[arg-type]
+    return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)

@@ -86,6 +86,13 @@ def _elementwise_loss(
     return made if reduction == _NO_REDUCTION else contiguous(made.dtype, (), made.device)
 
 
+@rule(aten.native_dropout_backward.default)
+def _native_dropout_backward(gradient: TensorType, mask: TensorType, scale: float) -> Any:
+    if gradient.device.type != "cpu" or not gradient.dtype.is_floating_point:
+        return NotImplemented
+    return pointwise((gradient, mask), gradient.dtype)
+
+
 # --- normalisation ----------------------------------------------------------------------------
 
 

@@ -13,11 +13,13 @@ from braze.shapes.symbolic import plain_size, symbolic_minimum
 from braze.tracing.shape_rules.registry import rule
 from braze.tracing.shape_rules.strides import (
     Shape,
+    as_rows,
     channels_last_stride,
     contiguous,
     is_contiguous,
     is_same,
     preserved_stride,
+    rows_last_stride,
     same_layout,
     suggested_stride,
     suggests_channels_last,
@@ -147,6 +149,8 @@ def _convolution(
         sizes.append(size)
     shape: Shape = (x.shape[0], weight.shape[0], *sizes)  # type: ignore[assignment]
     common_device((x, weight, bias))
+    if rank == 1 and suggests_channels_last(*as_rows(weight.shape, weight.stride)):
+        return tensor_type(x.dtype, shape, rows_last_stride(shape), x.device)
     if _convolves_channels_last(x) or _convolves_channels_last(weight):
         return tensor_type(x.dtype, shape, channels_last_stride(shape), x.device)
     return contiguous(x.dtype, shape, x.device)

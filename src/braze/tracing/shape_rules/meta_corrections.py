@@ -15,10 +15,12 @@ from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
 from braze.tracing.errors import Untraceable
 from braze.tracing.shape_rules.strides import (
+    as_rows,
     channels_last_stride,
     contiguous,
     contiguous_stride,
     is_contiguous,
+    rows_last_stride,
     suggested_stride,
     suggests_channels_last,
     tensor_type,
@@ -28,8 +30,10 @@ from braze.tracing.shape_rules.strides import (
 def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> Any:
     """The result of `op` on the CPU, given what its meta kernel says."""
     correction = _CORRECTIONS.get(op)
-    first = result[0] if isinstance(result, tuple) else result
-    if correction is None or first.device.type != "cpu":
+    if correction is None:
+        return result
+    made = result if isinstance(result, tuple) else (result,)
+    if next(each for each in made if each is not None).device.type != "cpu":
         return result
     return correction(result, args)
 
@@ -81,17 +85,44 @@ def _like(position: int) -> Callable[[Any, Any], Any]:
     return correction
 
 
+def _suggested(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """In the format that the image suggests, also where the operator moves nothing."""
+    stride = suggested_stride(args[0].shape, args[0].stride)
+    return tensor_type(result.dtype, result.shape, stride, result.device)
+
+
 def _channels_last(made: TensorType) -> TensorType:
     return tensor_type(made.dtype, made.shape, channels_last_stride(made.shape), made.device)
 
 
 def _convolved(result: TensorType, args: tuple[Any, ...]) -> Any:
-    """Channels last where the image or the weights are; volumes only where oneDNN takes them."""
+    """Channels last where the image or the weights are; volumes only where oneDNN takes them, and
+    rows only where the weights are: the kernel makes images of one row of contiguous rows."""
     if len(result.shape) == 5 and result.dtype is not torch.float32:
         return result
+    if len(result.shape) == 3:
+        is_last = suggests_channels_last(*as_rows(args[1].shape, args[1].stride))
+        stride = rows_last_stride(result.shape)
+        return tensor_type(result.dtype, result.shape, stride, result.device) if is_last else result
     if not any(suggests_channels_last(arg.shape, arg.stride) for arg in args[:2]):
         return result
     return _channels_last(result)
+
+
+def _gradients_of_convolution(result: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """Those of the image and of the weights lie as `_convolved` has it."""
+    weights = args[2]
+    if len(weights.shape) == 5 and weights.dtype is not torch.float32:
+        return *(made and _row_major(made, args) for made in result[:2]), *result[2:]
+    if len(weights.shape) != 3 or not suggests_channels_last(
+        *as_rows(weights.shape, weights.stride)
+    ):
+        return result
+    moved = (
+        made and tensor_type(made.dtype, made.shape, rows_last_stride(made.shape), made.device)
+        for made in result[:2]
+    )
+    return *moved, *result[2:]
 
 
 def _normalized(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
@@ -114,9 +145,11 @@ def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
 
 
 def _rolled(result: TensorType, args: tuple[Any, ...]) -> Any:
-    """Pieces behind each other, in the format of all of them; what does not move is a row-major
-    copy."""
+    """Pieces behind each other, in the format of all of them; what does not move, and what moves as
+    one row of elements, is a row-major copy."""
     image, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else ()
+    if not dims:
+        return _row_major(result, args)
     moves = [shift % image.shape[dim] for shift, dim in zip(shifts, dims) if image.shape[dim]]
     if not moves or not all(moves) or not suggests_channels_last(image.shape, image.stride):
         return result
@@ -165,6 +198,7 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
     aten.convolution.default: _convolved,
+    aten.convolution_backward.default: _gradients_of_convolution,
     aten.log_sigmoid_forward.default: _first_row_major,
     aten.rrelu_with_noise.default: _row_major,
     aten.native_batch_norm.default: _normalized,
@@ -177,9 +211,15 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten.max_unpool2d.default: _like(0),
     aten.pixel_shuffle.default: _like(0),
     aten.pixel_unshuffle.default: _like(0),
-    aten.channel_shuffle.default: _like(0),
+    aten.channel_shuffle.default: _suggested,
     aten.replication_pad2d.default: _like(0),
+    aten.replication_pad3d.default: _like(0),
+    aten.reflection_pad2d.default: _like(0),
+    aten.reflection_pad3d.default: _like(0),
     aten.replication_pad2d_backward.default: _like(1),
+    aten.replication_pad3d_backward.default: _like(1),
+    aten.reflection_pad2d_backward.default: _like(1),
+    aten.reflection_pad3d_backward.default: _like(1),
     aten.normal.Tensor_float: _row_major,
     aten.normal.float_Tensor: _row_major,
     aten.normal.Tensor_Tensor: _row_major,

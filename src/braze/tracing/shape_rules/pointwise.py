@@ -201,6 +201,20 @@ def _scalar_pow(a: Any, b: TensorType) -> TensorType:
     return contiguous(promoted((a, b)), b.shape, b.device)  # type: ignore[arg-type]
 
 
+@rule(aten.ldexp.Tensor)
+def _ldexp(x: TensorType, exponent: TensorType) -> TensorType:
+    """A product with a power of two, which lies row by row."""
+    factor = _scalar_pow(2.0, exponent)
+    return pointwise((x, factor), promoted((x, factor)))
+
+
+@rule(aten.heaviside.default)
+def _heaviside(x: TensorType, values: TensorType) -> Any:
+    if x.dtype is not values.dtype or x.dtype.is_complex:
+        return NotImplemented
+    return pointwise((x, values), x.dtype)
+
+
 @rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
 def _div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorType:
     dtype = promoted((a, b))

@@ -154,6 +154,19 @@ def suggests_channels_last(shape: Shape, stride: Shape) -> bool:
     return are_strides_in_order(shape, stride, (1, *range(len(shape) - 1, 1, -1), 0))
 
 
+def as_rows(shape: Shape, stride: Shape) -> tuple[Shape, Shape]:
+    """Shape and strides of `x.unsqueeze(2)`: an image of one row for each row of `x`."""
+    batch, channels, length = shape
+    first, second, last = stride
+    return (batch, channels, 1, length), (first, second, length * last, last)  # type: ignore[operator, return-value]
+
+
+def rows_last_stride(shape: Shape) -> Shape:
+    """Strides of rows that are images of one row, channels last."""
+    _, channels, length = shape
+    return (channels * length, 1, channels)  # type: ignore[operator, return-value]
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def suggested_stride(shape: Shape, stride: Shape) -> Shape:
     """Strides of `torch.empty(shape, memory_format=suggested)`."""
