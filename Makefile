@@ -32,11 +32,12 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bless wheel coverage bench fuzz surface gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
+.PHONY: help demo test nightly check format docs bless wheel coverage bench fuzz surface gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
 
 help:
 	@echo "make demo       three models under eager, torch.compile and Braze, minutes: table, JSON, PNG"
 	@echo "make test       the whole test suite"
+	@echo "make nightly    the same with all of its long sweeps, of which it takes a share each day"
 	@echo "make check      minutes: format, lint, types, architecture, unit and golden tests"
 	@echo "make format     rewrite the source in the project's format"
 	@echo "make docs       build the documentation's site in site/, and fail at a warning"
@@ -60,6 +61,12 @@ demo: $(READY)/packages
 
 test: $(READY)/packages
 	$(PYTEST) -m "not gpu and not zoo and not nightly" $(ARGS)
+
+# All of each sweep of which `make test` takes another share each day (tests/shares.py).
+nightly: $(READY)/packages
+	$(PYTEST) -m "not gpu and not zoo" $(ARGS)
+
+fuzz surface gradients zoo cpython nightly: export BRAZE_DAY = all
 
 check: $(READY)/packages
 	$(BIN)/ruff format --check --quiet

@@ -26,13 +26,20 @@ from braze.trace import Journal  # noqa: E402
 from tests.deferred_seeds import format_no_stacks  # noqa: E402
 from tests.process_state import BEGINNING, put_back  # noqa: E402
 from tests.recorded import recorded  # noqa: E402
+from tests.shares import VARIABLE, choose_day  # noqa: E402
 
 format_no_stacks()
+choose_day()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--bless` rewrites golden files; look at the diff before it is committed."""
     parser.addoption("--bless", action="store_true", help="rewrite golden files and pages")
+
+
+def pytest_report_header() -> str:
+    """Says which shares of long sweeps are run."""
+    return f"shares of long sweeps: {VARIABLE}={choose_day()}"
 
 
 @pytest.fixture

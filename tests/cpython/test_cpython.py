@@ -31,7 +31,7 @@ from tests.cpython.worker import module_exists
 
 PARTS = 16
 # 1: every part; n: every n-th.
-SHARE = int(os.environ.get("BRAZE_CPYTHON_SHARE", "8"))
+SHARE = int(os.environ.get("BRAZE_CPYTHON_SHARE", "16"))
 CHOSEN = range(sys.version_info.minor % SHARE, PARTS, SHARE)
 
 # Of the methods that pass plainly, at least so many pass compiled, and so many in one graph.

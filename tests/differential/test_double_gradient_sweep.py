@@ -15,6 +15,7 @@ from tests.differential.double_gradient_sweep import (
     twice_differentiable_operators,
 )
 from tests.differential.listed import outdated
+from tests.shares import due_today
 
 KNOWN_FAILURES = Path(__file__).with_name("double_gradient_sweep_failures.txt")
 EVERY, PARTS = 3, 6
@@ -27,7 +28,7 @@ def known_failures() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", due_today(range(PARTS), 3))
 def test_double_gradients(part: int) -> None:
     table, known = twice_differentiable_operators(), known_failures()
     names = list(table)[::EVERY][part::PARTS]

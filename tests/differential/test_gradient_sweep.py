@@ -14,6 +14,7 @@ import pytest
 from braze.compat.torch.versions import TORCH
 from tests.differential.gradient_sweep import differentiable_operators, sweep_gradients
 from tests.differential.listed import outdated
+from tests.shares import due_today
 
 KNOWN_FAILURES = Path(__file__).with_name("gradient_sweep_failures.txt")
 DEFAULT_SAMPLES = 1
@@ -29,7 +30,7 @@ def known_failures() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", due_today(range(PARTS), 3))
 def test_gradients(part: int) -> None:
     table, known = differentiable_operators(), known_failures()
     names = list(table)[part * EVERY :: PARTS * EVERY]

@@ -9,13 +9,14 @@ import torch
 
 from tests.differential.graph_text import check_text
 from tests.differential.op_sweep import operators
+from tests.shares import due_today
 
 PARTS = 8
 SAMPLES = int(os.environ.get("BRAZE_SWEEP_SAMPLES", "1"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", due_today(range(PARTS), 4))
 def test_text_computes_as_eager(part: int) -> None:
     graphs, failures = 0, []
     for name, op in sorted(operators().items())[part::PARTS]:

@@ -15,6 +15,7 @@ from tests.differential.lower_ops import (
     fails_in_trace,
     operators,
 )
+from tests.shares import due_today
 
 KNOWN_FAILURES = Path(__file__).with_name("lower_ops_failures.txt")
 SAMPLES = int(os.environ.get("BRAZE_SWEEP_SAMPLES", "1"))
@@ -30,7 +31,10 @@ def known_failures() -> dict[str, str]:
     return entries
 
 
-@pytest.mark.parametrize(("number", "name"), list(enumerate(operators())), ids=operators())
+@pytest.mark.parametrize(
+    ("number", "name"),
+    due_today([pytest.param(n, name, id=name) for n, name in enumerate(operators())], 2),
+)
 def test_operator(number: int, name: str) -> None:
     """In each dtype; with one sample of most operators in the first that it has alone, since
     `test_op_sweep` runs what is lowered here in all of them."""

@@ -15,6 +15,7 @@ import torch
 
 from tests.differential.listed import outdated
 from tests.differential.op_sweep import DTYPES, Outcome, family_of, operators, sweep_operator
+from tests.shares import todays
 
 KNOWN_FAILURES = Path(__file__).with_name("op_sweep_failures.txt")
 DEFAULT_SAMPLES = 1
@@ -23,6 +24,9 @@ THINNED = (torch.bool, torch.bfloat16)
 # Least share of operator and dtype pairs that run without any ATen kernel.
 LEAST_SHARE = {"pointwise": 0.95, "reduction": 0.95, "view": 0.97}
 PARTS_OF_OTHER = 6
+# Of these a run takes every third operator.
+LONG = ("pointwise", "other")
+SHARE = 3
 
 
 def known_failures() -> dict[str, str]:
@@ -48,6 +52,12 @@ def sweep(names: list[str]) -> list[Outcome]:
     ]
 
 
+def names_of(family: str) -> list[str]:
+    """The operators of a family that are due."""
+    names = [name for name, op in operators().items() if family_of(op) == family]
+    return todays(names, SHARE) if family in LONG else names
+
+
 def check_against_list(outcomes: list[Outcome]) -> None:
     """No failure that is not listed; no listed one that passes."""
     known = known_failures()
@@ -59,7 +69,7 @@ def check_against_list(outcomes: list[Outcome]) -> None:
 
 @pytest.mark.parametrize("family", list(LEAST_SHARE))
 def test_families_run_by_own_kernels(family: str) -> None:
-    outcomes = sweep([name for name, op in operators().items() if family_of(op) == family])
+    outcomes = sweep(names_of(family))
     check_against_list(outcomes)
     ran = [o for o in outcomes if not o.failure]
     own = [o for o in ran if not o.extern_ops]
@@ -69,8 +79,7 @@ def test_families_run_by_own_kernels(family: str) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS_OF_OTHER))
 def test_other_operators(part: int) -> None:
-    names = [name for name, op in operators().items() if family_of(op) == "other"]
-    check_against_list(sweep(names[part::PARTS_OF_OTHER]))
+    check_against_list(sweep(names_of("other")[part::PARTS_OF_OTHER]))
 
 
 def test_failures_are_few_and_explained() -> None:

@@ -17,6 +17,7 @@ from braze.compat.torch.dispatcher import TorchDispatchMode
 from braze.ir.types import TensorType
 from braze.tracing.shape_rules.infer import RULES
 from braze.tracing.shape_rules.strides import tensor_type
+from tests.shares import due_today
 
 SAMPLES = 4
 PARTS = 4
@@ -119,7 +120,7 @@ def run(info: Any, sample: Any, layout: Any, check: Check) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", due_today(range(PARTS), 2))
 def test_rules_agree_with_eager(part: int) -> None:
     check = Check()
     for info, dtype in itertools.product(op_db[part::PARTS], (torch.float32, torch.int64)):

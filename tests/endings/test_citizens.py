@@ -9,13 +9,23 @@ import pytest
 
 from tests.endings import citizens
 from tests.endings.citizens import ENDED, ENDINGS, LOADED, PICKLED, run_script
+from tests.shares import due_today
 
 _WARM = "shared.scaled(torch.ones(3)), model(torch.ones(3))"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("warm", ["compiled before", "compiled there"])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("method", "warm"),
+    due_today(
+        [
+            pytest.param(method, warm, id=f"{method}-{warm}")
+            for method in ("fork", "spawn", "forkserver")
+            for warm in ("compiled before", "compiled there")
+        ],
+        2,
+    ),
+)
 def test_workers_of_a_loader_compile(method: str, warm: str, tmp_path: Path) -> None:
     text = LOADED.replace("METHOD", method)
     text = text.replace("WARM", _WARM if warm == "compiled before" else "pass")

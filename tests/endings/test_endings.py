@@ -37,7 +37,7 @@ def test_programs_end_as_in_eager(programs: str) -> None:
 def test_containers_take_their_own_items() -> None:
     done = _run("tests.endings.containers")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("\n") > 2000
+    assert done.stdout.count("\n") > 600  # each day another third; at night 2,000
 
 
 @pytest.mark.slow

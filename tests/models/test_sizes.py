@@ -16,6 +16,7 @@ from benchmarks.models import EIGHT, MODELS, Case, Size, build, tensors_in
 
 import braze
 from braze.trace import Journal
+from tests.shares import due_today
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -86,7 +87,7 @@ def frames(journal: Journal) -> list[str]:
 
 
 @pytest.mark.parametrize("dynamic", [None, True], ids=["grows", "at-once"])
-@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize("name", due_today(EIGHT, 2))
 def test_sizes_of_calls(journal: Journal, name: str, dynamic: bool | None) -> None:
     calls = sweep(name)
     model = calls.case.model
@@ -100,7 +101,7 @@ def test_sizes_of_calls(journal: Journal, name: str, dynamic: bool | None) -> No
     assert len(frames(journal)) <= most, frames(journal)
 
 
-@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize("name", due_today(EIGHT[::-1], 2))
 def test_sizes_of_training_steps(journal: Journal, name: str) -> None:
     calls = sweep(
         name, torch.float64

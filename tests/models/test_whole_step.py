@@ -25,6 +25,7 @@ from torch import optim
 
 import braze
 from braze.trace import Journal
+from tests.shares import due_today
 
 Gradients = list[list[Any]]
 Run = tuple[list[float], Gradients]  # the losses and the gradients of each step
@@ -107,12 +108,14 @@ def ways(name: str) -> list[str]:
 
 
 def cases() -> list[Any]:
-    found = []
-    for name in EIGHT:
-        for kind in ways(name):
-            marks = [] if (name, kind) in QUICK else [pytest.mark.slow]
-            found.append(pytest.param(name, kind, marks=marks, id=f"{name}-{kind}"))
-    return found
+    """Those of `QUICK`, and of the others each day another third."""
+    pairs = [(name, kind) for name in EIGHT for kind in ways(name)]
+    others = [
+        pytest.param(*pair, marks=[pytest.mark.slow], id="-".join(pair))
+        for pair in pairs
+        if pair not in QUICK
+    ]
+    return [*sorted(QUICK), *due_today(others, 3)]
 
 
 @pytest.mark.parametrize(("name", "kind"), cases())

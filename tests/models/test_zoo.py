@@ -6,6 +6,9 @@ So are their results at several sizes, for which they compile once more and not 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
 import pytest
 
 from tests.models.zoo import (
@@ -18,6 +21,7 @@ from tests.models.zoo import (
     judge,
     judge_sizes,
 )
+from tests.shares import due_today
 
 CHOICE = frozenset(
     """big_bird bloom canine deberta-v2 falcon jamba longformer mamba2 mixtral modernbert
@@ -32,9 +36,14 @@ CHOICE_OF_TRAINING = frozenset("bert ibert m2m_100 t5 torchvision/shufflenet_v2_
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in CHOICE else pytest.mark.zoo) for n in ALL]
-)
+def chosen(names: Iterable[str], choice: Collection[str]) -> list[Any]:
+    """Each model, those outside of the choice marked; of the choice each day another half."""
+    names = list(names)
+    rest = [pytest.param(n, marks=pytest.mark.zoo) for n in names if n not in choice]
+    return due_today([n for n in names if n in choice], 2) + rest
+
+
+@pytest.mark.parametrize("name", chosen(ALL, CHOICE))
 def test_model(name: str) -> None:
     found = judge(name)
     assert found.accuracy.right, found
@@ -45,9 +54,7 @@ def test_model(name: str) -> None:
         assert (found.graphs, found.breaks) == (1, 0), found
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in CHOICE_OF_SIZES else pytest.mark.zoo) for n in ALL]
-)
+@pytest.mark.parametrize("name", chosen(ALL, CHOICE_OF_SIZES))
 def test_sizes(name: str) -> None:
     found = judge_sizes(name)
     assert not found.wrong, found
@@ -59,12 +66,7 @@ def test_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=() if n in CHOICE_OF_TRAINING else pytest.mark.zoo)
-        for n in ALL
-        if n not in NO_TRAINING
-    ],
+    "name", chosen([n for n in ALL if n not in NO_TRAINING], CHOICE_OF_TRAINING)
 )
 def test_training(name: str) -> None:
     """With dropout: what a model draws, results, and gradients of all parameters."""
@@ -78,6 +80,6 @@ def test_training(name: str) -> None:
 
 
 def test_lists_name_models() -> None:
-    chosen = CHOICE | CHOICE_OF_SIZES | CHOICE_OF_TRAINING
+    choices = CHOICE | CHOICE_OF_SIZES | CHOICE_OF_TRAINING
     listed = {*BREAKS, *BREAKS_IN_TRAINING, *COMPILES_AT_EACH, *NO_TRAINING}
-    assert set(ALL) >= chosen | listed
+    assert set(ALL) >= choices | listed

@@ -14,6 +14,7 @@ import torch
 
 import braze
 from tests.process_state import BEGINNING, put_back, state_of_process, switches
+from tests.shares import due_today
 from tests.surface.contexts import ARGUMENTS, LEFT_OUT, WEIGHTS, found_managers, log, ways
 
 Program = Callable[[Any], Callable[..., Any]]
@@ -267,8 +268,18 @@ def test_entered_inside_as_eager(label: str, case: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in ALL if case not in FAST], ids=_named)
-@pytest.mark.parametrize("label", WAYS)
+@pytest.mark.parametrize(
+    ("label", "case"),
+    due_today(
+        [
+            pytest.param(label, case, id=f"{label}-{_named(case)}")
+            for case in ALL
+            if case not in FAST
+            for label in WAYS
+        ],
+        3,
+    ),
+)
 def test_entered_inside_in_all_programs(label: str, case: Any) -> None:
     check_inside(label, *case)
 
@@ -293,7 +304,7 @@ def test_entered_around_as_eager(label: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("label", WAYS)
+@pytest.mark.parametrize("label", due_today([*WAYS], 3))
 def test_entered_around_in_each_order(label: str, backend: Any) -> None:
     check_around(label, backend, [(0, 1, 0, 1), (1, 0, 1, 0)])
 

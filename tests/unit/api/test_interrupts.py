@@ -36,6 +36,7 @@ from braze.options import config
 from braze.runtime.launch.build_cache import extension_of
 from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
 from braze.runtime.resume import frame_driver as open_frames
+from tests.shares import due_today
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +349,7 @@ def test_an_interrupt_between_open_frames_ends_their_with(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", range(3))
+@pytest.mark.parametrize("offset", due_today(range(3), 3))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_at_many_points(interrupts: Any, program: str, offset: int) -> None:
     check_program(interrupts, program, 90, 1 + 997 * offset)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import braze
 from braze.runtime.launch.program_text import LaunchProgram
+from tests.unit.runtime.equal_graphs import X, call_in_threads, equal_graphs
 
 
 def _regions(events: Any) -> dict[str, Any]:
@@ -74,29 +74,12 @@ def test_each_of_the_profilers_is_seen(make: Any) -> None:
 
 
 def test_two_equal_graphs_in_two_threads_keep_their_own_names() -> None:
-    def relu(x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x) - 7
-
-    def clamp(x: torch.Tensor) -> torch.Tensor:
-        return torch.clamp_min(x, 0) - 7
-
-    x = torch.randn(5000)
-    ready = [braze.compile(f, fullgraph=True) for f in (relu, clamp)]
-    for compiled in ready:
-        compiled(x)
-
-    def many(compiled: Any) -> None:
-        for _ in range(50):
-            assert torch.equal(compiled(x), torch.relu(x) - 7)
-
+    ready = equal_graphs(7)
     with profile(activities=[ProfilerActivity.CPU]) as taken:
-        threads = [threading.Thread(target=many, args=(compiled,)) for compiled in ready]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        many(ready[0])
-        many(ready[1])
+        found = call_in_threads(ready, 50)
+        found += [compiled(X) for compiled in ready for _ in range(50)]
+    assert len(found) == 200
+    assert all(torch.equal(each, torch.relu(X) - 7) for each in found)
     names = [event.name for event in taken.events()]
     assert names.count("fused_relu_sub_0") >= 50 and names.count("fused_clamp_min_sub_0") >= 50
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from braze.runtime.launch.cpp_compiler import find_for_kernels
 from braze.runtime.launch.machine_rates import machine_rates
 from braze.runtime.link import link_cpu
 from braze.trace import JOURNAL
+from tests.unit.runtime.equal_graphs import call_in_threads, equal_graphs
 
 
 @pytest.fixture
@@ -86,26 +86,7 @@ def test_a_profiler_sees_what_it_always_does(times: GraphTimes) -> None:
 
 
 def test_equal_graphs_in_two_threads_keep_their_own_times(times: GraphTimes) -> None:
-    def relu(x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x) - 13
-
-    def clamp(x: torch.Tensor) -> torch.Tensor:
-        return torch.clamp_min(x, 0) - 13
-
-    x = torch.randn(5000)
-    ready = [braze.compile(f, fullgraph=True) for f in (relu, clamp)]
-    for compiled in ready:
-        compiled(x)
-
-    def many(compiled: Any) -> None:
-        for _ in range(40):
-            compiled(x)
-
-    threads = [threading.Thread(target=many, args=(compiled,)) for compiled in ready]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert len(call_in_threads(equal_graphs(13), 40)) == 80
     found = [dict(graph.items()) for graph in times.graphs().values()]
     assert [sorted(each) for each in found] == [
         ["", "fused_relu_sub_0"],
