@@ -10,6 +10,7 @@ import random
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,6 +41,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header() -> str:
     """Says which shares of long sweeps are run."""
     return f"shares of long sweeps: {VARIABLE}={choose_day()}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How `--dist loadgroup` hands out tests; imported where pytest-xdist is."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.scheduling import WithoutFinishedGroups
+
+    return WithoutFinishedGroups(config, log)
 
 
 @pytest.fixture

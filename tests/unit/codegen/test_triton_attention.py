@@ -10,6 +10,7 @@ import torch
 
 from braze.ir.kernels.schedule import ExternStep, Kernel
 from braze.schedule import CUDA
+from tests.shares import due_today
 from tests.unit.codegen.attention_programs import (
     MASKS,
     SCORES,
@@ -30,12 +31,13 @@ pytestmark = MARKS
 
 
 def _cases() -> list[Any]:
-    """Each function of the score under each mask, at shapes and dtypes by turns."""
+    """Each function of the score under each mask, by turns in shapes and dtypes; half a day."""
     turns = itertools.cycle(itertools.product(SHAPES, (torch.float32, torch.bfloat16)))
-    return [
+    cases = [
         pytest.param(score, mask, *next(turns), id=f"{score}-{mask}")
         for score, mask in itertools.product(SCORES, MASKS)
     ]
+    return due_today(cases, 2)
 
 
 @pytest.mark.parametrize(("score", "mask", "shape", "dtype"), _cases())
