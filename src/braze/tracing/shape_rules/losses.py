@@ -88,9 +88,10 @@ def _elementwise_loss(
 
 @rule(aten.native_dropout_backward.default)
 def _native_dropout_backward(gradient: TensorType, mask: TensorType, scale: float) -> Any:
-    if gradient.device.type != "cpu" or not gradient.dtype.is_floating_point:
+    if gradient.device.type != "cpu":
         return NotImplemented
-    return pointwise((gradient, mask), gradient.dtype)
+    kept = pointwise((gradient, mask), promoted((gradient, mask)))
+    return pointwise((kept,), promoted((kept, scale)))
 
 
 # --- normalisation ----------------------------------------------------------------------------
