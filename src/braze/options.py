@@ -27,6 +27,7 @@ NUMERICS = ("eager", "default", "fast")
 GRAPH_PASSES = (
     "fold_constants",
     "fold_batch_norms",
+    "fold_host_values",
     "convert_conditions",
     "decompose_encoder_layers",
     "fuse_attention",

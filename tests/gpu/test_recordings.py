@@ -452,3 +452,18 @@ def test_attention_of_the_library_s_cuts_no_recording(caplog: pytest.LogCaptureF
         for m, result in zip(model, found):
             torch.testing.assert_close(result, m(x, x, x, need_weights=False)[0])
     assert "parts of calls are recorded" not in caplog.text
+
+
+@pytest.mark.parametrize("mode", [None, RECORDING])
+def test_masks_made_on_the_cpu_are_made_once(mode: str | None, journal: Journal) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        place = torch.arange(16)
+        mask = (place[:, None] >= place).float().to(x.device)
+        return (x @ x.T) * mask, mask + 1
+
+    compiled, inputs = braze.compile(program, mode=mode), _inputs(5)
+    with no_fallbacks(journal), torch.no_grad():
+        for x in inputs:
+            torch.testing.assert_close(compiled(x), program(x))
+    (record,) = journal.records()
+    assert not [op for op in record.extern_ops if "mm" not in op], record.extern_ops

@@ -13,8 +13,9 @@ devices; what raises, so that it raises in each call.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -25,6 +26,9 @@ from braze.ir.graphs.run_graph import call_node, flat_tensors
 from braze.ir.types import TensorType
 from braze.rewrite.editing import escaping_values, is_view, present, readers_of
 
+# What is known of values -> whether a node that reads known values alone is evaluated.
+IsWanted: TypeAlias = Callable[[Node, Collection[Value]], bool]
+
 _MOST_GROWTH = 4  # times what a result is made of
 _ALWAYS = 1 << 16  # bytes that a result may have
 
@@ -34,7 +38,25 @@ def fold_constants(graph: Graph) -> Graph:
     if not graph.constants or len(devices_of(graph)) > 1:
         return graph
     known = {constant.value: constant.tensor for constant in graph.constants}
-    made = _evaluated(graph, known)
+    frozen = {value for value, tensor in known.items() if tensor.dim()}
+
+    def is_wanted(node: Node, made: Collection[Value]) -> bool:
+        read = operands(node)
+        if not read and not _is_small(node):
+            return False
+        return is_view(node.op) or _fits(node, sum(map(bytes_of, read)))
+
+    values = evaluate(graph, known, is_wanted)
+    made: dict[Value, torch.Tensor] = {}
+    for node in graph.nodes:
+        if any(each in frozen or each in made for each in operands(node)):
+            made.update((v, values[v]) for v in present(node.outputs) if v in values)
+    return with_constants(graph, made)
+
+
+def with_constants(graph: Graph, made: dict[Value, torch.Tensor]) -> Graph:
+    """The graph with constants in the place of nodes whose results are known. made: those; what
+    the caller gets leaves it."""
     readers, seen = readers_of(graph), escaping_values(graph)
     for node in graph.nodes:  # what the caller gets is a new one in each call
         if any(value in seen for value in node.outputs):
@@ -66,22 +88,16 @@ def without_unread(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(reversed(kept)), constants=tuple(constants))
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _evaluated(graph: Graph, known: dict[Value, torch.Tensor]) -> dict[Value, torch.Tensor]:
-    """The contents of values that constants decide. known: those of constants."""
+def evaluate(
+    graph: Graph, known: Mapping[Value, torch.Tensor], is_wanted: IsWanted
+) -> dict[Value, torch.Tensor]:
+    """The contents of values that known ones decide, and known ones. Left out: what has effects,
+    draws random numbers, has symbolic sizes, or raises."""
     values: dict[Value, Any] = dict(known)
-    frozen = {value for value, tensor in known.items() if tensor.dim()}
-    made: dict[Value, torch.Tensor] = {}
     for node in graph.nodes:
-        read = operands(node)
-        if has_effects(node.op) or not _is_static(node) or not all(v in values for v in read):
+        if has_effects(node.op) or not _is_static(node):
             continue
-        if not read and not _is_small(node):
-            continue
-        size = sum(_bytes_of(value) for value in read)
-        if not is_view(node.op) and not _fits(node, size):
+        if not all(value in values for value in operands(node)) or not is_wanted(node, values):
             continue
         try:
             with torch.no_grad(), without_autocast():
@@ -89,13 +105,23 @@ def _evaluated(graph: Graph, known: dict[Value, torch.Tensor]) -> dict[Value, to
         except (RuntimeError, ValueError, IndexError, NotImplementedError):
             continue
         for value, result in zip(node.outputs, results, strict=True):
-            if value is None or not _is_as_typed(value, result):
-                continue
-            values[value] = result
-            if any(each in frozen for each in read):
-                frozen.add(value)
-                made[value] = result
-    return made
+            if value is not None and _is_as_typed(value, result):
+                values[value] = result
+    return values
+
+
+def bytes_of(value: Value) -> int:
+    """Bytes of a tensor's elements; 0 where sizes are symbols."""
+    kind: Any = value.type
+    if not isinstance(kind, TensorType):
+        return 0
+    size: Any = kind.dtype.itemsize
+    for extent in kind.shape:
+        size *= extent
+    return size if type(size) is int else 0
+
+
+# --- private ---------------------------------------------------------------------------------
 
 
 def _is_read(
@@ -125,22 +151,12 @@ def _is_static(node: Node) -> bool:
 
 
 def _is_small(node: Node) -> bool:
-    return sum(map(_bytes_of, present(node.outputs))) <= _ALWAYS
+    return sum(map(bytes_of, present(node.outputs))) <= _ALWAYS
 
 
 def _fits(node: Node, size: int) -> bool:
-    made = sum(map(_bytes_of, present(node.outputs)))
+    made = sum(map(bytes_of, present(node.outputs)))
     return made <= max(_ALWAYS, _MOST_GROWTH * size)
-
-
-def _bytes_of(value: Value) -> int:
-    kind: Any = value.type
-    if not isinstance(kind, TensorType):
-        return 0
-    size: Any = kind.dtype.itemsize
-    for extent in kind.shape:
-        size *= extent
-    return size if type(size) is int else 0
 
 
 def _is_as_typed(value: Value, tensor: Any) -> bool:

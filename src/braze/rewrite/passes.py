@@ -15,6 +15,7 @@ from braze.rewrite.convert_conditions import convert_conditions
 from braze.rewrite.decompose_encoder_layers import decompose_encoder_layers
 from braze.rewrite.fold_batch_norms import fold_batch_norms
 from braze.rewrite.fold_constants import fold_constants
+from braze.rewrite.fold_host_values import fold_host_values
 from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.fuse_convolutions import fuse_convolutions
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
@@ -47,7 +48,8 @@ def graph_pass(rewriter: Callable[[Graph], Graph], *, keeps_rounding: bool = Tru
 # none then, and its plans behind what may call it. Convolutions in inference have one layout with
 # what is fused to them; others choose theirs behind that. Operators of our own next, most of which
 # are copies then; copies next, so that what they hid from each other can merge, paddings of one
-# matrix for several products too; dead nodes last.
+# matrix for several products too; what is on the CPU then, in a graph for a device, is evaluated;
+# dead nodes last.
 PASSES: tuple[GraphPass, ...] = (
     graph_pass(fold_constants),
     graph_pass(fold_batch_norms, keeps_rounding=False),
@@ -67,6 +69,7 @@ PASSES: tuple[GraphPass, ...] = (
     graph_pass(align_products, keeps_rounding=False),
     graph_pass(merge_common_subexpressions),
     graph_pass(fold_constants),
+    graph_pass(fold_host_values),
     graph_pass(remove_dead_nodes),
 )
 

@@ -11,6 +11,7 @@ from braze.options import Options
 from braze.rewrite import rewrite
 from braze.rewrite.fold_batch_norms import fold_batch_norms
 from braze.rewrite.fold_constants import fold_constants
+from braze.rewrite.fold_host_values import fold_host_values
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
@@ -134,6 +135,39 @@ def test_evaluates_what_frozen_constants_decide() -> None:
     assert _ops(rewrite(graph, Options())) == ["mul.Tensor", "add.Tensor", "neg.default"]
     for made, expected in zip(run_graph(folded, [torch.ones(2)]), ([4.0, 7.0], [-3.0, -6.0])):
         assert made.tolist() == expected
+
+
+def test_evaluates_what_is_made_on_the_cpu_for_a_device() -> None:
+    lines = (
+        "input %0: f32[4][1]meta",
+        "%1: i64[4][1]cpu = aten.arange.default(4, device=device('cpu'), pin_memory=False)",
+        "%2: i64[2, 2][2, 1]cpu = aten.view.default(%1, [2, 2])",
+        "%3: i64[4][1]cpu = aten.add.Tensor(%1, 1)",
+        "%4: f32[4][1]cpu = aten.rand.default([4], device=device('cpu'), pin_memory=False)",
+        "%5: f32[4][1]meta = aten._to_copy.default(%4, device=device('meta'))",
+        "%6: i64[4][1]meta = aten._to_copy.default(%3, device=device('meta'))",
+        "%7: f32[4][1]meta = aten.mul.Tensor(%0, %6)",
+        "%8: f32[4][1]meta = aten.add.Tensor(%7, %5)",
+    )
+    folded = fold_host_values(_graph(*lines, "output %8"))
+    assert _ops(folded) == ["rand.default", "_to_copy.default", "mul.Tensor", "add.Tensor"]
+    assert [(c.tensor.device.type, c.tensor.shape) for c in folded.constants] == [("meta", (4,))]
+    given = fold_host_values(_graph(*lines, "output %3", "output %8"))
+    assert _ops(given)[0] == "add.Tensor", "a result is the caller's own"
+    seen = fold_host_values(_graph(*lines, "output %2 view of %1 [2, 2][2, 1] + 0", "output %8"))
+    assert _ops(seen)[:2] == ["arange.default", "view.default"]
+    alone = [line.replace("meta", "cpu") for line in lines]
+    assert len(_ops(fold_host_values(_graph(*alone, "output %8")))) == 8, "kernels compute it"
+
+
+def test_leaves_what_is_large_on_the_cpu() -> None:
+    lines = (
+        "input %0: f32[4][1]meta",
+        "%1: f64[4000000][1]cpu = aten.ones.default([4000000], dtype=f64)",
+        "%2: f64[4000000][1]meta = aten._to_copy.default(%1, device=device('meta'))",
+        "output %2",
+    )
+    assert len(_ops(fold_host_values(_graph(*lines)))) == 2
 
 
 def test_folds_batch_norms_into_constants() -> None:
