@@ -1,7 +1,9 @@
 """Models of common size on a GPU: eager, torch.compile and Braze, each with and without recording.
 
-    python -m benchmarks.models_gpu [--only resnet,bert] [--systems eager,braze] [--rounds 15]
-                                    [--seconds 460] [--limit 60] [--fill 6]
+    python -m benchmarks.models_gpu [--suite unseen] [--only resnet,bert] [--systems eager,braze]
+                                    [--rounds 15] [--seconds 460] [--limit 60] [--fill 6]
+
+Of the suite `unseen` no case is looked at while Braze is tuned (`unseen_gpu_cases.py`).
 
 Each case has a process of its own, with all systems in it: behind another model of the same library
 torch.compile compiles for changing sizes. First each system is compiled and called until it is warm
@@ -13,7 +15,8 @@ Each case has caches of its own, empty when the first of its systems compiles; w
 system finds there what it built without. With --fill they are filled before, by as many processes
 at once; first calls are then timed there, so that they are of compiles, beside each other. What
 compiles longest comes last. The table and a JSON file with date, versions and card go to
-benchmarks/results, rewritten after each case.
+benchmarks/results, rewritten after each case. Each column has eager's weights and inputs; where its
+result lies further from eager's than half precision explains, that is said.
 """
 
 from __future__ import annotations
@@ -40,10 +43,12 @@ from torch import nn
 
 from benchmarks.intervals import geometric_mean, median, paired_ratio
 from benchmarks.machine import describe_machine, describe_versions, today
+from benchmarks.models import SEED
 from benchmarks.models_gpu_cases import CASES, GpuCase
 from benchmarks.processes import Caches, children, empty_caches, end
 from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE
 from benchmarks.timing import turns
+from benchmarks.unseen_gpu_cases import UNSEEN
 
 RESULTS = Path(__file__).with_name("results")
 _RECORDING = "reduce-overhead"
@@ -59,6 +64,8 @@ COLUMNS: Mapping[str, tuple[str, str | None]] = {
     "tc": (TORCH_COMPILE, None),
     "tc-ro": (TORCH_COMPILE, _RECORDING),
 }
+SUITES: Mapping[str, tuple[GpuCase, ...]] = {"models": CASES, "unseen": UNSEEN}
+_FAR = 0.05  # relative, of results: bfloat16 models lie some 0.01 from each other
 # A column of Braze -> the one that it is to beat.
 RIVALS: Mapping[str, str] = {"braze": "tc", "braze-ro": "tc-ro"}
 
@@ -68,7 +75,8 @@ RIVALS: Mapping[str, str] = {"braze": "tc", "braze-ro": "tc-ro"}
 class Figures:
     """One column of one case. call_ms: one a round. cold_s: what the first seven calls took beyond
     as many of the fastest of them. slowest_ms: of single calls after the third. allocated_mib,
-    reserved_mib: peaks above what was there before."""
+    reserved_mib: peaks above what was there before. difference: of the last result to eager's, as a
+    share of eager's norm."""
 
     call_ms: tuple[float, ...] = ()
     median_ms: float | None = None
@@ -77,6 +85,7 @@ class Figures:
     slowest_ms: float | None = None
     allocated_mib: float | None = None
     reserved_mib: float | None = None
+    difference: float | None = None
     fallbacks: tuple[str, ...] = ()
     error: str | None = None
 
@@ -110,6 +119,11 @@ def measure_case(
             figures[column] = Figures(error=f"{type(error).__name__}: {error}"[:200])
     if not rounds:
         return figures
+    results = {column: _tensors_of(call()) for column, call in calls.items()}
+    for column, tensors in results.items():
+        far = _difference(tensors, results["eager"]) if "eager" in results else None
+        figures[column] = dataclasses.replace(figures[column], difference=far)
+    del results
     times: dict[str, list[float]] = {column: [] for column in calls}
     counts = {column: _calls_a_sample(call) for column, call in calls.items()}
     for column in turns(calls, rounds, seed=0):
@@ -127,6 +141,7 @@ def measure_case(
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print the table, write both files; the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--suite", default="models", choices=sorted(SUITES))
     parser.add_argument("--only", default="", help="parts of names of cases, with commas")
     parser.add_argument("--systems", default=",".join(COLUMNS), help="columns, with commas")
     parser.add_argument("--rounds", type=int, default=15)
@@ -141,20 +156,27 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     columns = [column for column in COLUMNS if column in chosen.systems.split(",")]
     if chosen.one:
-        (case,) = [case for case in CASES if case.name == chosen.one]
+        (case,) = [case for case in SUITES[chosen.suite] if case.name == chosen.one]
         row = measure_case(case, columns, chosen.rounds, chosen.limit)
         print(json.dumps({column: dataclasses.asdict(figures) for column, figures in row.items()}))
         return 0
     wanted = [part for part in chosen.only.split(",") if part]
-    names = [c.name for c in CASES if not wanted or any(part in c.name for part in wanted)]
+    cases = SUITES[chosen.suite]
+    names = [c.name for c in cases if not wanted or any(part in c.name for part in wanted)]
     with empty_caches() as every:
         caches = {name: Caches(every.folder / str(n)) for n, name in enumerate(names)}
         found = _measured(caches, columns, chosen)
-    print((chosen.out / "models_gpu.md").read_text())
+    print((chosen.out / f"{chosen.suite}_gpu.md").read_text())
     return int(any(f.error for row in found.values() for f in row.values()))
 
 
-def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: int = 0) -> None:
+def write(
+    rows: Mapping[str, Row],
+    columns: Sequence[str],
+    folder: Path,
+    fill: int = 0,
+    suite: str = "models",
+) -> None:
     """Both files. fill: how many processes compiled at once."""
     folder.mkdir(parents=True, exist_ok=True)
     machine, versions, date = describe_machine("cuda"), describe_versions(), today()
@@ -179,15 +201,15 @@ def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: i
         every = [row[column].speedup for row in rows.values() if row[column].speedup]
         means.append(f"{geometric_mean(every) or 0:.2f}x")  # type: ignore[arg-type]
     rivals = [_against(rows, ours, theirs) for ours, theirs in RIVALS.items() if ours in columns]
-    notes = [*filter(None, rivals), *_fallbacks(rows)]
+    notes = [*filter(None, rivals), *_fallbacks(rows), *_far_apart(rows)]
     text = "\n".join([*head, *lines, " | ".join(means) + " |", "", *notes, ""])
-    (folder / "models_gpu.md").write_text(text)
+    (folder / f"{suite}_gpu.md").write_text(text)
     cases = {
         name: {column: dataclasses.asdict(figures) for column, figures in row.items()}
         for name, row in rows.items()
     }
     report = {"date": date, "machine": machine, "versions": versions, "cases": cases}
-    (folder / "models_gpu.json").write_text(json.dumps(report, indent=1))
+    (folder / f"{suite}_gpu.json").write_text(json.dumps(report, indent=1))
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -202,7 +224,7 @@ def _measured(
     if chosen.fill:
 
         def fill(name: str) -> Row:
-            return _in_a_process(name, columns, 0, _FILL_S, caches[name])
+            return _in_a_process(chosen.suite, name, columns, 0, _FILL_S, caches[name])
 
         with ThreadPoolExecutor(chosen.fill) as threads:
             order = [*caches][::-1]  # what compiles longest first
@@ -213,18 +235,18 @@ def _measured(
         if time.monotonic() > until:
             print(f"the time is up before {name}", flush=True)
             continue
-        row = _in_a_process(name, columns, chosen.rounds, chosen.limit, own)
+        row = _in_a_process(chosen.suite, name, columns, chosen.rounds, chosen.limit, own)
         found[name] = _with_first_calls(row, filled.get(name, {}))
         print(_row(name, found[name], columns), flush=True)
-        write(found, columns, chosen.out, chosen.fill)
+        write(found, columns, chosen.out, chosen.fill, chosen.suite)
     return found
 
 
 def _in_a_process(
-    case: str, columns: Sequence[str], rounds: int, limit: float, caches: Caches
+    suite: str, case: str, columns: Sequence[str], rounds: int, limit: float, caches: Caches
 ) -> Row:
     """`measure_case` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.models_gpu", "--one", case]
+    command = [sys.executable, "-m", "benchmarks.models_gpu", "--suite", suite, "--one", case]
     command += ["--systems", ",".join(columns), "--rounds", str(rounds), "--limit", str(limit)]
     own = {**os.environ, **caches.environment()}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=own)
@@ -283,6 +305,7 @@ def _warmed(
     def compile_one(target: Any) -> Any:
         return SYSTEMS[system].compile(target, mode)
 
+    torch.manual_seed(SEED)
     call = case.compiled_call(compile_one, own, make_inputs, loss)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -299,6 +322,28 @@ def _warmed(
         reserved_mib=(torch.cuda.max_memory_reserved() - reserved) / 2**20,
         fallbacks=SYSTEMS[system].count_graphs().fallbacks,
     )
+
+
+def _tensors_of(result: object) -> list[torch.Tensor]:
+    """Copies of a result's floating tensors, in order."""
+    if isinstance(result, torch.Tensor):
+        return [result.detach().float().clone()] if result.is_floating_point() else []
+    if isinstance(result, Mapping):
+        result = list(result.values())
+    found = result if isinstance(result, (list, tuple)) else ()
+    return [tensor for item in found for tensor in _tensors_of(item)]
+
+
+def _difference(given: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:
+    """The largest distance of two results, as a share of the right one's norm; infinite where
+    they have other shapes."""
+    if [x.shape for x in given] != [x.shape for x in right]:
+        return math.inf
+    parts = [
+        ((x - y).norm() / y.norm().clamp_min(1e-6)).item()
+        for x, y in zip(given, right, strict=True)
+    ]
+    return max((math.inf if math.isnan(part) else part for part in parts), default=0.0)
 
 
 def _calls_a_sample(call: Callable[[], object]) -> int:
@@ -340,6 +385,16 @@ def _fallbacks(rows: Mapping[str, Row]) -> list[str]:
         for name, row in rows.items()
         for column, figures in row.items()
         for reason in figures.fallbacks
+    ]
+
+
+def _far_apart(rows: Mapping[str, Row]) -> list[str]:
+    """The columns whose results are not eager's."""
+    return [
+        f"{name}, {column}: the result lies {figures.difference:.2g} of its norm from eager's"
+        for name, row in rows.items()
+        for column, figures in row.items()
+        if figures.difference is not None and figures.difference > _FAR
     ]
 
 

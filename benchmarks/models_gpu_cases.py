@@ -43,7 +43,7 @@ class GpuCase:
 # --- what is called ------------------------------------------------------------------------------
 
 
-def _infer(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[], object]:
+def infer(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[], object]:
     model.eval()
     given = make()
 
@@ -66,7 +66,7 @@ def _tutorial(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable
     return call
 
 
-def _train(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[], object]:
+def train(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[], object]:
     model.train()
     given = make()
 
@@ -83,7 +83,7 @@ def _train(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[]
 def _adam(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[], object]:
     """The whole step; the model is what is compiled."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    backward = _train(compiled, model, make, loss)
+    backward = train(compiled, model, make, loss)
 
     def call() -> object:
         value = backward()
@@ -171,11 +171,11 @@ _models = {
 
 # What compiles longest last.
 CASES: tuple[GpuCase, ...] = (
-    *(GpuCase(f"{name} inference", build, _infer) for name, build in _models.items()),
-    GpuCase("densenet121 b16 inference", _densenet, _infer),
-    *(GpuCase(f"{name} training", build, _train) for name, build in _models.items()),
+    *(GpuCase(f"{name} inference", build, infer) for name, build in _models.items()),
+    GpuCase("densenet121 b16 inference", _densenet, infer),
+    *(GpuCase(f"{name} training", build, train) for name, build in _models.items()),
     GpuCase("densenet121 b16 tutorial", _densenet, _tutorial),
-    GpuCase("densenet121 b16 training", _densenet, _train),
+    GpuCase("densenet121 b16 training", _densenet, train),
     GpuCase("densenet121 b16 step, Adam", _densenet, _adam),
     GpuCase("densenet121 b16 whole step, Adam", _densenet, _adam, _whole_step),
 )

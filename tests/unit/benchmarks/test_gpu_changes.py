@@ -20,7 +20,7 @@ from benchmarks.gpu_changes import (
     run_products,
     variants,
 )
-from benchmarks.models_gpu_cases import CASES, GpuCase, _infer, _train
+from benchmarks.models_gpu_cases import CASES, GpuCase, infer, train
 
 from braze.options import GRAPH_PASSES
 
@@ -74,7 +74,7 @@ def build_head() -> Any:
 
 
 @pytest.mark.usefixtures("_once")
-@pytest.mark.parametrize(("kind", "call"), [("inference", _infer), ("training", _train)])
+@pytest.mark.parametrize(("kind", "call"), [("inference", infer), ("training", train)])
 def test_a_model(kind: str, call: Any) -> None:
     rows = list(run_model(GpuCase(f"head {kind}", build_head, call), "align_products", "cpu"))
     assert [row.variant for row in rows] == [v.name for v in variants("align_products")]
@@ -83,7 +83,7 @@ def test_a_model(kind: str, call: Any) -> None:
 
 def test_gradients_are_judged_by_float64() -> None:
     before = torch.backends.cudnn.allow_tf32
-    rows = list(run_gradients(GpuCase("head training", build_head, _train)))
+    rows = list(run_gradients(GpuCase("head training", build_head, train)))
     assert [row.variant for row in rows[:2]] == ["eager", "braze"]
     assert 0 < rows[0].error < 1e-5
     assert not [str(row) for row in rows if "WRONG" in str(row)]

@@ -88,7 +88,7 @@ def test_a_case_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPa
         return SimpleNamespace(returncode=0, stdout=f"a warning\n{json.dumps(answer)}\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    row = _in_a_process("a case", ["eager"], 7, 60.0, Caches(Path("nowhere")))
+    row = _in_a_process("models", "a case", ["eager"], 7, 60.0, Caches(Path("nowhere")))
     assert row == {"eager": Figures((4.0,), 4.0, 1.0, 0.1)}
     assert commands[0][-8:] == "--one,a case,--systems,eager,--rounds,7,--limit,60.0".split(",")
 
@@ -96,7 +96,7 @@ def test_a_case_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPa
 def test_a_process_that_dies_is_part_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     died = SimpleNamespace(returncode=1, stderr="Traceback\nRuntimeError: no memory\n", stdout="")
     monkeypatch.setattr(subprocess, "run", lambda *command, **how: died)
-    row = _in_a_process("a case", ["eager"], 7, 60.0, Caches(Path("nowhere")))
+    row = _in_a_process("models", "a case", ["eager"], 7, 60.0, Caches(Path("nowhere")))
     assert row["eager"].error == "RuntimeError: no memory"
 
 
