@@ -19,6 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.autograd.simplify import simplify
+from braze.compat.torch.aten import aten
 from braze.compat.torch.autograd_engine import (
     Casts,
     casting,
@@ -58,11 +59,13 @@ def trace_joint(
     given: Sequence[bool] | None = None,
     casts: Casts = (),
     plain: Graph | None = None,
+    keeps_detached: bool = False,
 ) -> JointGraph:
     """The graph with its backward. Raises NotDifferentiable.
 
     given: per result, whether its gradient comes in; None: wherever one can. casts: of the autocast
     under which the backward is called. plain: as in `JointGraph`.
+    keeps_detached: the graph's own `detach`es stay, through which gradients of gradients stop.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
     tracer = Tracer(replayable=False)
@@ -77,7 +80,10 @@ def trace_joint(
             joint = replace(replay.run(given, casts), plain=plain)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
-    return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
+    detached = replay.detached if keeps_detached else ()
+    if tracer.facts is None:
+        return simplify(joint, detached)
+    return simplify(_as_data(joint, tracer.facts))
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -86,16 +92,18 @@ def trace_joint(
 @final
 @dataclass(slots=True)
 class _Replay:
-    """One run of a graph on fake tensors; `values` maps its values to them."""
+    """One run of a graph on fake tensors; `values` maps its values to them. detached: what its
+    `detach`es gave."""
 
     graph: Graph
     tracer: Tracer
     values: dict[Value, Any]
     origin: Origin
+    detached: set[Value]
 
     def __init__(self, graph: Graph, tracer: Tracer) -> None:
         self.graph, self.tracer = graph, tracer
-        self.values, self.origin = {}, UNKNOWN
+        self.values, self.origin, self.detached = {}, UNKNOWN, set()
 
     def run(self, given: Sequence[bool] | None, casts: Casts) -> JointGraph:
         tracer, graph = self.tracer, self.graph
@@ -147,6 +155,8 @@ class _Replay:
         finally:
             torch.set_grad_enabled(True)
         results = flat_tensors(made) if node.outputs else []
+        if node.op is aten.detach.default:
+            self.detached.update(map(self.tracer.value_of, results))
         for value, result in zip(node.outputs, results):
             if value is not None:
                 once = value in self.graph.used_once and result.requires_grad

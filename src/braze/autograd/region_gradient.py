@@ -56,16 +56,23 @@ def differentiate_region(
     return RegionOp(op.kind, graphs, ones, differentiate_region)
 
 
-def gradient_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
+def gradient_graph(
+    graph: Graph,
+    wanted: Sequence[bool],
+    given: Sequence[bool],
+    missing: list[int] | None = None,
+) -> Graph:
     """The graph from a region's operands, and the gradients of its results that are given, to the
-    gradients of the operands that are wanted, each contiguous and in memory of its own."""
+    gradients of the operands that are wanted, each contiguous and in memory of its own. missing:
+    gets the operands that have no gradient, which the graph then leaves out; None: zeros stand for
+    such gradients."""
     with WithoutModes():  # the trace of the graph around the region goes on behind it
-        joint = trace_joint(_asking(graph, wanted), given)
+        joint = trace_joint(asking(graph, wanted), given, keeps_detached=True)
     forward, makers = joint.forward, _makers(joint)
     top = max([-1, *[v.index for v in (*forward.inputs, *makers, *joint.tangents) if v]])
     numbers = itertools.count(top + 1)
     tangents = [
-        Value(next(numbers), _dense(result.type)) if tangent is None else tangent
+        Value(next(numbers), dense(result.type)) if tangent is None else tangent
         for result, tangent, is_given in zip(joint.results, joint.tangents, given, strict=True)
         if is_given
     ]
@@ -73,10 +80,14 @@ def gradient_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) 
     # Formulas run without gradients in the trace; they have gradients themselves.
     formulas = [replace(node, grad_enabled=True) for node in joint.backward]
     nodes, outputs = [*forward.nodes, *formulas], list[Value]()
-    for value, gradient, wants in zip(forward.inputs, joint.gradients, wanted, strict=True):
+    triples = zip(forward.inputs, joint.gradients, wanted, strict=True)
+    for number, (value, gradient, wants) in enumerate(triples):
+        if gradient is None and wants and missing is not None:
+            missing.append(number)
+            continue
         if not wants:
             continue
-        kind = _dense(value.type)
+        kind = dense(value.type)
         maker = None if gradient is None else makers.get(gradient)
         is_own = maker is not None and makes_own(maker.op)
         if gradient is None or not is_own or gradient.type != kind or gradient in outputs:
@@ -90,10 +101,7 @@ def gradient_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) 
     )
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _asking(graph: Graph, wanted: Sequence[bool]) -> Graph:
+def asking(graph: Graph, wanted: Sequence[bool]) -> Graph:
     """The graph with inputs that need gradients where they are wanted."""
     new: dict[Value, Value] = {}
     for value, wants in zip(graph.inputs, wanted, strict=True):
@@ -108,12 +116,7 @@ def _asking(graph: Graph, wanted: Sequence[bool]) -> Graph:
     )
 
 
-def _makers(joint: JointGraph) -> dict[Value, Node]:
-    nodes = (*joint.forward.nodes, *joint.backward)
-    return {value: node for node in nodes for value in node.outputs if value is not None}
-
-
-def _dense(kind: object) -> TensorType:
+def dense(kind: object) -> TensorType:
     """The contiguous type of the same shape."""
     assert isinstance(kind, TensorType)
     stride: list[Size] = []
@@ -122,6 +125,14 @@ def _dense(kind: object) -> TensorType:
         stride.append(following)
         following = following * (max(size, 1) if type(size) is int else size)
     return TensorType(kind.dtype, kind.shape, tuple(reversed(stride)), kind.device)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _makers(joint: JointGraph) -> dict[Value, Node]:
+    nodes = (*joint.forward.nodes, *joint.backward)
+    return {value: node for node in nodes for value in node.outputs if value is not None}
 
 
 def _made(gradient: Value | None, kind: TensorType, numbers: Iterator[int]) -> Node:

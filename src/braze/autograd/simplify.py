@@ -10,7 +10,7 @@ and every node of the backward that no gradient needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from braze.compat.torch.aten import aten
@@ -31,10 +31,11 @@ _BATCH_NORM_BACKWARD = aten.native_batch_norm_backward.default
 _RUNNING_STATISTICS, _TRAIN = (3, 4), 7
 
 
-def simplify(joint: JointGraph) -> JointGraph:
-    """The joint graph without detached copies of values and without dead backward nodes."""
+def simplify(joint: JointGraph, detached: Collection[Value] = ()) -> JointGraph:
+    """The joint graph without detached copies of values and without dead backward nodes. detached:
+    results of `detach` that stay, since gradients of the gradients will be asked for."""
     new: dict[Value, Value] = {}
-    forward = _through(joint.forward.nodes, new)
+    forward = _through(joint.forward.nodes, new, detached)
     backward = _through(joint.backward, new)
     gradients = tuple(None if g is None else new.get(g, g) for g in joint.gradients)
     graph = joint.forward
@@ -55,12 +56,14 @@ def simplify(joint: JointGraph) -> JointGraph:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _through(nodes: tuple[Node, ...], new: dict[Value, Value]) -> tuple[Node, ...]:
+def _through(
+    nodes: tuple[Node, ...], new: dict[Value, Value], detached: Collection[Value] = ()
+) -> tuple[Node, ...]:
     kept: list[Node] = []
     for node in nodes:
         if new:
             node = replace_operands(node, new)
-        if node.op in _SAME and node.outputs[0] is not None:
+        if node.op in _SAME and node.outputs[0] is not None and node.outputs[0] not in detached:
             source = node.args[0]
             if source.type == node.outputs[0].type or _is_same_memory(source, node.outputs[0]):
                 new[node.outputs[0]] = source
