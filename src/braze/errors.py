@@ -336,6 +336,10 @@ class CompilerExpired(CannotBuild):
     """A compiler ran into the time limit, and was stopped."""
 
 
+class CannotTransform(Exception):
+    """There is no graph for a rule of torch.func's transforms; the message says why."""
+
+
 class BrazeWarning(UserWarning):
     """The warning category of Braze: a fallback to eager, a missing compiler, a recompile limit."""
 

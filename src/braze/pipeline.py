@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.autograd import (
+    GraphTransforms,
     NotDifferentiable,
     NotSaved,
     backward_graph,
@@ -60,7 +61,6 @@ from braze.interop.repro import write_repro
 from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.captured.compile_request import (
     CompileAnswer,
-    CompiledEntry,
     CompileRequest,
     GraphCallable,
     is_left_out,
@@ -68,6 +68,7 @@ from braze.ir.captured.compile_request import (
 from braze.ir.captured.frame import Break, CapturedFrame, Refused, Return
 from braze.ir.captured.frame_sizes import is_symbolic, lacks_symbols
 from braze.ir.captured.guard_tree import build_guard_tree, verify_guard_tree
+from braze.ir.captured.transformable import why_untransformable
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
 from braze.ir.graphs.joint_graph import (
@@ -113,10 +114,8 @@ from braze.rewrite import (
 )
 from braze.runtime.autograd.compiled_autograd_function import Groups, Stages, TrainingGraph
 from braze.runtime.autograd.output_views import with_views_of_eager
-from braze.runtime.autograd.saved_tensor_hooks import with_hooks_checked
-from braze.runtime.dispatch.leaf_preparation import with_leaves_ready
-from braze.runtime.dispatch.random_inputs import with_draws
-from braze.runtime.dispatch.runtime_checks import with_checks
+from braze.runtime.autograd.transformed_graph import TransformedGraph
+from braze.runtime.dispatch.entry import entry_of
 from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, leaves_memory
 from braze.runtime.guards.compile import compile_entry_check
 from braze.runtime.guards.evaluate import reader_of
@@ -341,15 +340,19 @@ _REWRITTEN = (Level.KERNELS, Level.REWRITTEN_ATEN, Level.EXAMINED)
 
 # A graph's backward: none is needed, it cannot be traced, or both in one.
 _Joint: TypeAlias = JointGraph | NotDifferentiable | None
+_Transforms: TypeAlias = tuple[str, ...]  # of torch.func, around a call, outermost first
 
 
 @final
 class FrameCompiler:
     """Compiles frames for one `braze.compile` call: a `CompileFrame` for the dispatcher."""
 
-    def __init__(self, options: Options, backend: Backend, journal: Journal) -> None:
+    def __init__(
+        self, options: Options, backend: Backend, journal: Journal, transforms: _Transforms = ()
+    ) -> None:
         self.options, self.backend, self.journal = options, backend, journal
-        self.takes_numbers = backend.takes_numbers  # until its compiler asks for their values
+        self.transforms = transforms
+        self.takes_numbers = backend.takes_numbers and not transforms
         self.loops: set[tuple[types.CodeType, int]] = set()  # that are not unrolled
         self.refusing: set[tuple[types.CodeType, int]] = set()  # checkpoints, left to eager
         self.freezer = Freezer() if options.freeze else None
@@ -437,6 +440,8 @@ class FrameCompiler:
         foreign = self.backend.level is Level.TORCH
         if self.freezer is not None and isinstance(captured, CapturedFrame):
             captured = self.freezer.frozen(captured, reader_of(request.values), recorder)
+        if isinstance(captured, CapturedFrame) and self.transforms:
+            return why_untransformable(captured, self.transforms) or captured, None
         if isinstance(captured, Refused) or foreign or not needs_gradients(captured.graph):
             return captured, None
         try:
@@ -479,6 +484,7 @@ class FrameCompiler:
         asked = dataclasses.replace(
             asked,
             is_foreign=foreign,
+            is_transformed=bool(self.transforms),
             keeps_calls=kept,
             keeps_states=kept or self.journal.is_explained,
             keeps_unread=unread,
@@ -494,7 +500,8 @@ class FrameCompiler:
     def _policy(self, request: CompileRequest) -> SizePolicy:
         """Which sizes and numbers are symbols."""
         request.history.begin()
-        dynamic = self.options.dynamic if self.backend.takes_sizes else False
+        takes_sizes = self.backend.takes_sizes and not self.transforms
+        dynamic = self.options.dynamic if takes_sizes else False
         return SizePolicy(dynamic, request.history, self.takes_numbers)
 
     def _graph_callable(
@@ -524,6 +531,10 @@ class FrameCompiler:
         graph = captured.graph
         if not graph.nodes:
             return compile_graph_runner(graph)
+        if self.transforms:
+            again = functools.partial(self._apart, compile_one, recorder)
+            budget, note = self.options.activation_memory_budget, self.journal.note_fallback
+            return TransformedGraph(graph, GraphTransforms(again, note, budget))
         if joint is None:
             one = self._consumed if level is Level.KERNELS else compile_one
             only = [without_custom_gradients(graph)]
@@ -531,6 +542,13 @@ class FrameCompiler:
             return one(only.pop(), recorder, PLAIN)
         made = self._differentiable(graph, joint, compile_one, recorder)
         return made if captured.grad_enabled else with_gradients(made)
+
+    def _apart(self, compile_one: CompileOne, of: CompileRecorder, graph: Graph) -> GraphCallable:
+        """A graph that transforms made, when it is first called."""
+        recorder = CompileRecorder(self.journal, of.function, of.origin)
+        plain = without_custom_gradients(graph)
+        with recorder.finishing("graph"):
+            return run_isolated(lambda: compile_one(plain, recorder, PLAIN))
 
     def _differentiable(
         self,
@@ -714,23 +732,6 @@ class FrameCompiler:
             raise failure
         origin = failure.origin if isinstance(failure.origin, Origin) else Origin("", 0)
         return Refused("unsupported", "internal-error", str(failure), "", origin)
-
-
-def entry_of(
-    captured: CapturedFrame, graph: GraphCallable, draws_on: tuple[torch.device, ...]
-) -> CompiledEntry:
-    """What the dispatcher keeps of a captured frame. draws_on: devices that the graph draws on."""
-    watched, saving = with_hooks_checked(graph, captured)
-    run = with_checks(watched, captured.checks)
-    return CompiledEntry(
-        guards=captured.guards,
-        inputs=captured.inputs,
-        graph=with_leaves_ready(with_draws(run, captured.draws), captured),
-        effects=captured.effects,
-        exit=captured.exit,
-        draws_on=draws_on,
-        saving=saving,
-    )
 
 
 def frame_request(

@@ -27,7 +27,7 @@ from braze.compat.torch.nn_modules import (
 )
 from braze.compile_records import CallableStatus
 from braze.errors import InternalError, UserError
-from braze.interop.backends import Backend
+from braze.interop.backends import Backend, Level
 from braze.interop.export import Exported, export_graph, holds_size
 from braze.interop.fx_graph import to_fx
 from braze.ir.captured.compile_request import CompileRequest, FrameValues, is_left_out
@@ -37,15 +37,16 @@ from braze.ir.graphs.run_graph import compile_graph_runner
 from braze.locks import make_lock
 from braze.marks import MARKS, Mark, orders_of_capture
 from braze.options import Options
-from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
+from braze.pipeline import FrameCompiler, capture_whole, is_answered
 from braze.runtime.dispatch.argument_binding import make_binder
 from braze.runtime.dispatch.cache_entries import CacheEntry
 from braze.runtime.dispatch.callees import compile_callees
 from braze.runtime.dispatch.compiled_function import CompiledCallable, CompiledFunctions, Dispatcher
+from braze.runtime.dispatch.entry import entry_of
 from braze.runtime.dispatch.hooks_outside import call_between_hooks, runs_hooks_outside
 from braze.runtime.dispatch.module_wrapper import find_of, is_shielded, original_of, shield
 from braze.runtime.dispatch.recent_dispatchers import RECENT
-from braze.runtime.dispatch.stance import DEFAULT, EAGER, Stance
+from braze.runtime.dispatch.stance import DEFAULT, Stance
 from braze.runtime.dispatch.status import status_of
 from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.launch.frozen_weights import FROZEN
@@ -61,33 +62,20 @@ class _Dispatchers:
         self._lock = make_lock()
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
         self._stance = DEFAULT
-        self._eager_blocks = 0
 
     def add(self, dispatcher: Dispatcher) -> Dispatcher:
         with self._lock:
             self._dispatchers.add(dispatcher)
-            dispatcher.set_stance(self._stance_now())
+            dispatcher.set_stance(self._stance)
         return dispatcher
 
     def set_stance(self, stance: Stance) -> Stance:
         """Have all dispatchers follow a stance, those of later, too. The one before."""
         with self._lock:
             before, self._stance = self._stance, stance
-            self._tell()
+            for dispatcher in [*self._dispatchers]:
+                dispatcher.set_stance(stance)
         return before
-
-    def count_eager_block(self, count: int) -> None:
-        """A block begins in which everything runs eagerly, or one ends (-1)."""
-        with self._lock:
-            self._eager_blocks += count
-            self._tell()
-
-    def _stance_now(self) -> Stance:
-        return EAGER if self._eager_blocks else self._stance
-
-    def _tell(self) -> None:
-        for dispatcher in [*self._dispatchers]:
-            dispatcher.set_stance(self._stance_now())
 
     def reset(self) -> None:
         with self._lock:
@@ -107,16 +95,22 @@ _DISPATCHERS = _Dispatchers()
 _Made = TypeVar("_Made")
 
 
+# Backends whose graphs are compiled for calls under transforms of torch.func, too.
+_TRANSFORMED = (Level.KERNELS, Level.REWRITTEN_ATEN, Level.ATEN)
+
+
 def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dispatcher:
     """The entries, guards and driver of one `braze.compile` call."""
-
+    compiler = functools.partial(FrameCompiler, options, backend, journal)
+    transforms = backend.level in _TRANSFORMED and not options.freeze
     dispatcher = Dispatcher(
-        FrameCompiler(options, backend, journal),
+        compiler(),
         recompile_limit=options.recompile_limit,
         fullgraph=options.fullgraph,
         record=journal.note_left,
         compiler_for=lambda forced: _compiler_for(forced, options, journal),
         leaves_out=functools.partial(is_left_out, options.debug_function),
+        under_transforms=compiler if transforms else None,
     )
     compile_callees(dispatcher)
     return _DISPATCHERS.add(dispatcher)
@@ -409,17 +403,6 @@ def reset() -> None:
 def set_stance(stance: Stance) -> Stance:
     """Have every compiled function follow a stance, those of later, too. The one before."""
     return _DISPATCHERS.set_stance(stance)
-
-
-def enter_eager_block() -> None:
-    """From now on everything compiled runs eagerly, under any stance, until as many blocks are left
-    as were entered."""
-    _DISPATCHERS.count_eager_block(1)
-
-
-def leave_eager_block() -> None:
-    """Leave one of these blocks."""
-    _DISPATCHERS.count_eager_block(-1)
 
 
 def packed_bytes() -> int:

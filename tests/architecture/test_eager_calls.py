@@ -45,6 +45,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("src/braze/runtime/dispatch/compiled_function.py", "call"): (
         "a call that a frame makes behind a reported break"
     ),
+    ("src/braze/runtime/autograd/transformed_graph.py", "run"): "the kernels of a graph",
     ("src/braze/runtime/resume/frame_calls.py", "called_by"): "calls a step of the driver's",
     ("src/braze/runtime/dispatch/compiled_function.py", "_find_and_run"): "binds arguments",
     ("src/braze/runtime/dispatch/callees.py", "_step"): (

@@ -222,10 +222,6 @@ _OF_IMAGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "copied view": lambda x: torch.view_copy(x, (8, -1)),
     "roll of nothing": lambda x: torch.roll(x[:, :0], 1),
     "roll": lambda x: torch.roll(x, 1),
-    "losses of pixels": lambda x: torch.nn.functional.nll_loss(
-        torch.ones(2, 5, 4, 4), x[:, :, 0].long(), reduction="none"
-    ),
-    "dropout of integers": lambda x: torch.ops.aten.native_dropout_backward(x.long(), x > 0.5, 2.0),
     "dropout": lambda x: torch.ops.aten.native_dropout_backward(x, x > 0.5, 2.0),
 }
 

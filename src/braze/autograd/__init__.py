@@ -6,8 +6,10 @@ from braze.autograd.joint import NotDifferentiable, trace_joint
 from braze.autograd.partition import partition
 from braze.autograd.region_gradient import differentiate_region
 from braze.autograd.stages import divide_backward
+from braze.autograd.transformed import GraphTransforms
 
 __all__ = [
+    "GraphTransforms",
     "NotDifferentiable",
     "NotSaved",
     "backward_graph",

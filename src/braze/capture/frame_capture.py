@@ -159,7 +159,7 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
         return _refused("now", kind)
-    if modes.forward_level >= 0:
+    if modes.forward_level >= 0 and not request.is_transformed:
         tangents = "forward-mode gradients, which are taken outside of the frame"
         kind = graph_break("unsupported-tensor", tangents, frame_origin(request))
         return _refused("now", kind)
@@ -227,6 +227,7 @@ def _attempt(
 ):
     before = ambient_state()
     tracer = request.make_tracer()
+    tracer.is_transformed = request.is_transformed
     tracer.computes_lazy = request.copies_freely
     interpreter = Interpreter(request, tracer, leave_at)
     try:

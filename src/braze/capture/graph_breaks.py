@@ -287,6 +287,11 @@ CATALOGUE: dict[str, BreakReason] = {
             "def f(x):\n    return torch.cond(x.sum() > 0, lambda: torch.rand(3), lambda: x * 2)"
         ),
     ),
+    "transform": BreakReason(
+        "Transform around compiled code",
+        "a transform of torch.func, or forward mode, is around a call: {detail}",
+        "apply the transform inside of the compiled function",
+    ),
     "backward-hook": BreakReason(
         "Hook on a module's backward",
         "a hook on a module's backward: {detail}",

@@ -44,6 +44,8 @@ class FrameRequest:
     copies_freely: whether one program for all sizes may copy what eager views at some of them, and
         whether what eager conjugates lazily may be computed.
     differentiate_region: as in `RegionOp`.
+    is_transformed: the call is under transforms of torch.func or in a level of forward mode, by
+        whose rules the whole graph will be called.
     """
 
     code: types.CodeType
@@ -70,3 +72,4 @@ class FrameRequest:
     puts_off_schedules: bool = True
     copies_freely: bool = True
     differentiate_region: Callable[..., RegionOp] | None = None
+    is_transformed: bool = False

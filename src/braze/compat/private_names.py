@@ -459,9 +459,7 @@ recomputation_hook: Any = optional(
 
 # --- transforms and tracers --------------------------------------------------------------------
 
-is_functorch_wrapped: Callable[[torch.Tensor], bool] = essential(
-    "torch._C:_functorch.is_functorch_wrapped_tensor"
-)
+is_functorch_wrapped: Any = essential("torch._C:_functorch.is_functorch_wrapped_tensor")
 is_batched: Callable[[torch.Tensor], bool] = essential("torch._C:_functorch.is_batchedtensor")
 is_legacy_batched: Callable[[torch.Tensor], bool] = essential(
     "torch._C:_functorch.is_legacy_batchedtensor"
@@ -470,6 +468,8 @@ unwrapped: Callable[[torch.Tensor], torch.Tensor] = essential("torch._C:_functor
 transform_depth: Callable[[], int] = essential("torch._C:_functorch.get_dynamic_layer_stack_depth")
 innermost_transform: Callable[[], Any] = essential("torch._C:_functorch.peek_interpreter_stack")
 _OF_TRANSFORMS = "transforms of torch.func in a program"
+pop_transform: Any = optional("torch._C:_functorch.pop_dynamic_layer_stack", _OF_TRANSFORMS)
+push_transform: Any = optional("torch._C:_functorch.push_dynamic_layer_stack", _OF_TRANSFORMS)
 leave_vmap: Any = optional("torch._C:_functorch._vmap_decrement_nesting", _OF_TRANSFORMS)
 leave_grad: Any = optional("torch._C:_functorch._grad_decrement_nesting", _OF_TRANSFORMS)
 leave_jvp: Any = optional("torch._C:_functorch._jvp_decrement_nesting", _OF_TRANSFORMS)

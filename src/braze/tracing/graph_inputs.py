@@ -30,8 +30,9 @@ from braze.tracing.shape_rules.strides import tensor_type
 Layout: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-def check_traceable(tensor: torch.Tensor) -> None:
-    """Raise Untraceable for a tensor that strided metadata does not describe."""
+def check_traceable(tensor: torch.Tensor, is_transformed: bool = False) -> None:
+    """Raise Untraceable for a tensor that strided metadata does not describe. is_transformed: the
+    graph is for calls under transforms of torch.func, whose tensors are inputs."""
     cls = type(tensor)
     if cls is not torch.Tensor and cls is not torch.nn.Parameter:
         if has_custom_dispatch(cls):
@@ -48,7 +49,8 @@ def check_traceable(tensor: torch.Tensor) -> None:
         raise Untraceable("a lazily conjugated or negated tensor: call resolve_conj() first")
     if tensor._is_zerotensor():
         raise Untraceable("a tensor of zeros without memory")
-    if is_functorch_wrapped(tensor) or is_batched(tensor):
+    is_wrapped = is_functorch_wrapped(tensor)
+    if (is_wrapped and not is_transformed) or (is_batched(tensor) and not is_wrapped):
         raise Untraceable("a tensor of a function transform that is active outside")
 
 

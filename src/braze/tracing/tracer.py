@@ -16,6 +16,7 @@ import torch
 from braze.compat.torch import dispatcher as dispatch
 from braze.compat.torch.aten import aten
 from braze.compat.torch.dispatcher import storage_identity
+from braze.compat.torch.functorch import is_differentiated
 from braze.compat.torch.registered_ops import end_pending, pending_writes
 from braze.ir.graphs.graph import Argument, Constant, Value
 from braze.ir.graphs.op_effects import untouched_arguments
@@ -76,6 +77,7 @@ class Tracer(dispatch.TorchDispatchMode):
         trace made. leaf_reads: the steps at which those were read.
     intercept: called with an operator and its arguments where one of these is a wrapper's fake.
     touched: the fake tensors that operators were called on, while somebody asks.
+    is_transformed: the graph is for calls under transforms of torch.func: inputs may be theirs.
 
     Calls raise DataDependent, Untraceable or UnknownTensor, out of the torch call that caused it.
     """
@@ -85,6 +87,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.recorder = GraphRecorder()
         self.facts: Facts | None = None
         self.replayable = replayable
+        self.is_transformed = False
         self.inputs: list[tuple[TracedTensor, Any]] = []
         self.constants: list[Constant] = []
         self.used_offsets: dict[int, Origin] = {}
@@ -126,8 +129,11 @@ class Tracer(dispatch.TorchDispatchMode):
         known = self._by_identity.get(id(tensor))
         if known is not None:
             return known
-        check_traceable(tensor)
-        return self._add_input(tensor, input_type(tensor, layout), tensor.storage_offset())
+        check_traceable(tensor, self.is_transformed)
+        kind = input_type(tensor, layout)
+        if self.is_transformed and is_differentiated(tensor):
+            kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, True)
+        return self._add_input(tensor, kind, tensor.storage_offset())
 
     def add_input_of_type(self, type: TensorType) -> torch.Tensor:
         """A fake tensor for a graph input of which only the type is known."""

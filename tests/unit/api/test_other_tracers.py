@@ -187,7 +187,7 @@ def test_said_once_and_counted() -> None:
     with recorded() as journal:
         compiled = braze.compile(function)
         for _ in range(3):
-            torch.vmap(compiled)(X)
+            torch.func.functionalize(compiled)(X)
     assert not journal.records()
     (said,) = journal.left_to_eager()
     assert "torch.func" in said.reason and said.function.endswith("function")
@@ -199,7 +199,7 @@ def test_tracers_close_nothing(calls: int) -> None:
     with recorded() as journal:
         compiled = braze.compile(function)
         for _ in range(calls):
-            torch.vmap(compiled)(X)
+            torch.func.functionalize(compiled)(X)
         compiled(X)
     assert [record.outcome for record in journal.records()] == ["graph"]
 

@@ -11,6 +11,7 @@ import torch
 from braze.capture.state.guard_context import GuardContext
 from braze.compat.numpy.interface import lie_apart
 from braze.compat.torch.autograd_engine import view_kind
+from braze.compat.torch.functorch import storage_behind
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import (
     ArrayMemorySource,
@@ -53,7 +54,7 @@ def guard_written_inputs(
     pairs = zip(inputs, of_module)
     writes_outside = any(value in written and not inside for (_, value), inside in pairs)
     for (real, value), source, inside in zip(inputs, sources, of_module):
-        storage = storage_of(real)
+        storage = storage_behind(real)
         if storage in owners and storage in written_storages:
             shared.append(f"{source} and {owners[storage]}")
         owners.setdefault(storage, source)
@@ -145,5 +146,5 @@ def _guard_views(guard_context: GuardContext, tracer: Any) -> None:
 def storage_of(real: torch.Tensor) -> int:
     """What two tensors have in common if they share memory; of an empty one, its storage, by which
     the guard tells them apart."""
-    storage = real.untyped_storage()
+    storage = storage_behind(real)
     return storage.data_ptr() or -int(storage._cdata)

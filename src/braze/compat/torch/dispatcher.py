@@ -27,6 +27,7 @@ from braze.compat.private_names import (
 )
 from braze.compat.torch.aten import aten
 from braze.compat.torch.autograd_engine import note_write
+from braze.compat.torch.functorch import storage_behind
 from braze.compat.torch.versions import TORCH
 
 push_dispatch_mode: Callable[[Any], None] = private.push_dispatch_mode
@@ -270,7 +271,7 @@ FAST_CALLS: dict[Any, Callable[..., Any]] = _fast_calls()
 
 def storage_identity(tensor: torch.Tensor) -> int:
     """A number that tensors on one storage share."""
-    return int(tensor.untyped_storage()._cdata)
+    return int(storage_behind(tensor)._cdata)
 
 
 # Whether a call with symbolic sizes is made under `symbolic_dispatch`.

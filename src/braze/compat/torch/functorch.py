@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
@@ -105,6 +106,69 @@ def leave_transforms(before: TransformLevels) -> None:
         private.disable_saved_hooks(before.no_hooks)
 
 
+@final
+class WithoutTransforms:
+    """A block outside of all levels of transforms that the thread is in, where saved tensors may
+    have hooks. `kinds`: those levels, outermost first, by PyTorch's names ("Vmap", "Grad", "Jvp",
+    "Functionalize")."""
+
+    __slots__ = ("_layers", "_no_hooks", "kinds")
+
+    def __init__(self) -> None:
+        self._layers: list[Any] = []
+        self._no_hooks: str | None = None
+        self.kinds: tuple[str, ...] = ()
+
+    def __enter__(self) -> WithoutTransforms:
+        found: list[str] = []
+        while private.transform_depth():
+            found.append(private.innermost_transform().key().name)
+            self._layers.append(private.pop_transform())
+        self.kinds = tuple(reversed(found))
+        self._no_hooks = private.why_no_saved_hooks()
+        private.enable_saved_hooks()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._no_hooks is not None:
+            private.disable_saved_hooks(self._no_hooks)
+        while self._layers:
+            private.push_transform(self._layers.pop())
+
+
+def have_tangents(inputs: Sequence[torch.Tensor]) -> tuple[bool, ...]:
+    """Whether each tensor has a tangent of forward mode. Call it outside of transforms."""
+    if forward_ad._current_level < 0 or not private.takes_forward():
+        return (False,) * len(inputs)
+    return tuple(
+        [
+            (x.is_floating_point() or x.is_complex()) and forward_ad.unpack_dual(x)[1] is not None
+            for x in inputs
+        ]
+    )
+
+
+def is_transformed() -> bool:
+    """Whether the thread is in a level of a transform."""
+    return private.transform_depth() > 0
+
+
+def tangents_of(
+    function: Callable[..., tuple[torch.Tensor, ...]],
+    primals: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """The tangents of a function's results by `jvp`, also in a level of forward mode, which PyTorch
+    refuses to nest but in a `jvp`."""
+    is_nested = forward_ad._current_level >= 0 and _OF_JVP["JVP_NESTING"] == 0
+    _OF_JVP["JVP_NESTING"] += is_nested
+    try:
+        made: tuple[torch.Tensor, ...] = torch.func.jvp(function, (*primals,), (*tangents,))[1]
+        return made
+    finally:
+        _OF_JVP["JVP_NESTING"] -= is_nested
+
+
 def is_batched_within(tensor: torch.Tensor) -> bool:
     """Whether a tensor holds a batch that some `vmap` around does not show."""
     while private.is_functorch_wrapped(tensor):
@@ -112,6 +176,37 @@ def is_batched_within(tensor: torch.Tensor) -> bool:
             return True
         tensor = private.unwrapped(tensor)
     return False
+
+
+def is_differentiated(tensor: torch.Tensor) -> bool:
+    """Whether gradients of a tensor are taken at some level: it needs one, or has a tangent. Call
+    it outside of all levels."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    in_forward = forward_ad._current_level >= 0
+    while private.is_functorch_wrapped(tensor):
+        if in_forward or tensor.requires_grad:
+            return True
+        tensor = private.unwrapped(tensor)
+    if tensor.requires_grad or not in_forward:
+        return tensor.requires_grad
+    with private.no_dispatch():
+        return forward_ad.unpack_dual(tensor)[1] is not None
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor of which transforms made this one."""
+    while private.is_functorch_wrapped(tensor):
+        tensor = private.unwrapped(tensor)
+    return tensor
+
+
+def storage_behind(tensor: torch.Tensor) -> Any:
+    """The storage of a tensor, or of the one of which transforms made it."""
+    try:
+        return tensor.untyped_storage()
+    except NotImplementedError:
+        return unwrapped(tensor).untyped_storage()
 
 
 def with_transformed(function: types.FunctionType, place: int, inner: Any) -> Any:

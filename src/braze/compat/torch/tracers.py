@@ -17,6 +17,7 @@ import torch
 from torch.autograd import forward_ad
 
 from braze.compat import private_names as private
+from braze.compat.torch.functorch import WithoutTransforms
 
 _included: Any = private.included_keys
 _excluded: Any = private.excluded_keys
@@ -102,6 +103,25 @@ def is_fx_tracing() -> bool:
     """Whether `torch.fx.symbolic_trace`, or another tracer of torch.fx, is at work."""
     asked, argument = FX_QUESTION
     return asked() if argument is None else asked(argument)
+
+
+FORWARD = "a level of forward mode"  # among the kinds of transforms
+_TRANSFORMS = frozenset(("Vmap", "Grad", "Jvp"))
+
+
+def only_transforms() -> tuple[str, ...]:
+    """The kinds of transforms around, outermost first, where what watches is nothing else; `()`
+    where something else does."""
+    if private.pop_transform is None or private.push_transform is None:
+        return ()
+    with WithoutTransforms() as outside:
+        modes, functions = private.dispatch_modes(), private.function_modes()
+        own = len(functions) > 0 and type(functions[0]) is private.DeviceContext
+        if modes or len(functions) > own or unusual_keys() or is_fx_tracing():
+            return ()
+        if private.jit_trace() is not None or not _TRANSFORMS.issuperset(outside.kinds):
+            return ()
+    return outside.kinds + (FORWARD,) * (forward_ad._current_level >= 0)
 
 
 def active_tracer() -> str | None:

@@ -154,7 +154,7 @@ def compile_regions(graph: Graph, compile: Callable[[Graph], Program]) -> Graph:
         if is_region(node) and not op.programs:
             for each in op.graphs:
                 if id(each) not in made:
-                    made[id(each)] = _with_layouts(each, compile(each))
+                    made[id(each)] = with_layouts(each, compile(each))
             programs = tuple([made[id(each)] for each in op.graphs])
             node = replace(node, op=replace(op, programs=programs))
         nodes.append(node)
@@ -182,10 +182,7 @@ def call_region(
     return execute(op, operands, sizes, types)
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _with_layouts(graph: Graph, program: Program) -> Program:
+def with_layouts(graph: Graph, program: Program) -> Program:
     """The program with its inputs in the strides that it was compiled for: a pass over the graph
     around it, or the turn before, may have given them others."""
     kinds = [value.type for value in graph.inputs]
@@ -199,6 +196,9 @@ def _with_layouts(graph: Graph, program: Program) -> Program:
         return program([*laid_out, *inputs[len(strides) :]])
 
     return run
+
+
+# --- private ---------------------------------------------------------------------------------
 
 
 def _with_symbolic_layouts(kinds: Sequence[ValueType], program: Program) -> Program:

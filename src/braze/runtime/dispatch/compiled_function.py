@@ -14,14 +14,15 @@ import itertools
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import torch
 
 from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.other_compilers import interpreted_as
 from braze.compat.python.signal_handlers import is_raised_by_handler
-from braze.compat.torch.tracers import active_tracer
+from braze.compat.torch.functorch import WithoutTransforms
+from braze.compat.torch.tracers import active_tracer, only_transforms
 from braze.compile_records import LeftToEager
 from braze.errors import HOW_TO_REPORT, OperatorRaises, RecomputedOtherwise
 from braze.ir.captured.compile_request import (
@@ -51,6 +52,8 @@ _COMPILED_CALLEES = 256
 _MOST_LEFT_OUT = 64  # entries of a function whose operators run eagerly: they hold no kernels
 _NUMBERS = itertools.count()
 _Owner = TypeVar("_Owner")
+# The kinds of transforms around a call, outermost first -> what compiles frames for such calls.
+UnderTransforms: TypeAlias = Callable[[tuple[str, ...]], CompileFrame]
 
 
 @final
@@ -79,11 +82,14 @@ class Dispatcher:
         record: Callable[[LeftToEager], None] | None = None,
         compiler_for: Callable[[object], CompileFrame] | None = None,
         leaves_out: Callable[[types.CodeType], bool] | None = None,
+        under_transforms: UnderTransforms | None = None,
     ) -> None:
         self.compile_frame = compile_frame
+        self.under_transforms = under_transforms
         self.stance = DEFAULT
         self.compiler_for = compiler_for or (lambda backend: compile_frame)
         self._forced: dict[tuple[object, FrameCache], FrameCache] = {}
+        self._transformed: dict[tuple[tuple[str, ...], FrameCache], FrameCache] = {}
         self.recompile_limit = recompile_limit
         self.leaves_out = leaves_out or (lambda code: False)
         self.fullgraph = fullgraph
@@ -155,8 +161,25 @@ class Dispatcher:
             return cache.find(values) or _run_only(cache)
         tracer = active_tracer()
         if tracer is not None:
-            return _traced(cache, tracer)
+            return self._find_under(cache, values, function) or _traced(cache, tracer)
         return cache.find_or_compile(self.compile_frame, values, function)
+
+    def _find_under(
+        self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
+    ) -> Found | LeftToEager | None:
+        """The entry for a call under transforms of torch.func, or why there is none; None where
+        something else has to see the program's operators. The entries are others for each stack of
+        transforms: what a graph may hold depends on it."""
+        kinds = () if self.under_transforms is None else only_transforms()
+        if not kinds:
+            return None
+        assert self.under_transforms is not None
+        own = self._transformed.get((kinds, cache))
+        if own is None:
+            as_here = cache.offset, cache.limit, cache.fullgraph, cache.tally, cache.is_left_out
+            own = self._transformed.setdefault((kinds, cache), FrameCache(cache.code, *as_here))
+        with WithoutTransforms():
+            return own.find_or_compile(self.under_transforms(kinds), values, function)
 
     def found_in_forward(
         self, entry: CacheEntry, values: FrameValues, otherwise: RecomputedOtherwise
@@ -260,7 +283,7 @@ class Dispatcher:
 
     def compiled_entries(self) -> list[CacheEntry]:
         """Everything that is compiled, also for backends that a stance forced."""
-        caches = (*self.caches(), *self._forced.values())
+        caches = (*self.caches(), *self._forced.values(), *self._transformed.values())
         return [entry for cache in caches for entry in cache.entries or cache.hidden or ()]
 
     def reset(self) -> None:
@@ -268,6 +291,7 @@ class Dispatcher:
         for cache in self.caches():
             cache.clear()
         self._forced.clear()
+        self._transformed.clear()
         self.continuations.clear()
         self.stand_ins.clear()
         self.tally.clear()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from braze.compat.torch.autograd_engine import view_kind
+from braze.compat.torch.functorch import storage_behind
 from braze.compat.torch.tensor_abi import dispatch_keys, key_names
 from braze.ir.captured.guard import Guard, TensorFacts
 from braze.runtime.guards.codegen import SourceWriter
@@ -131,7 +132,7 @@ def explain_view(guard: Guard, value: Any, others: Values) -> str | None:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """Identifies the storage of a tensor while the tensor lives."""
-    return int(tensor.untyped_storage()._cdata)
+    return int(storage_behind(tensor)._cdata)
 
 
 def write_overlap(writer: SourceWriter, guard: Guard) -> str:

@@ -88,10 +88,9 @@ def _elementwise_loss(
 
 @rule(aten.native_dropout_backward.default)
 def _native_dropout_backward(gradient: TensorType, mask: TensorType, scale: float) -> Any:
-    if gradient.device.type != "cpu":
+    if gradient.device.type != "cpu" or not gradient.dtype.is_floating_point:
         return NotImplemented
-    kept = pointwise((gradient, mask), promoted((gradient, mask)))
-    return pointwise((kept,), promoted((kept, scale)))
+    return pointwise((gradient, mask), gradient.dtype)
 
 
 # --- normalisation ----------------------------------------------------------------------------

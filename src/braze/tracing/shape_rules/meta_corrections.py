@@ -200,7 +200,6 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten.convolution.default: _convolved,
     aten.convolution_backward.default: _gradients_of_convolution,
     aten.log_sigmoid_forward.default: _first_row_major,
-    aten.nll_loss2d_forward.default: _first_row_major,
     aten.rrelu_with_noise.default: _row_major,
     aten.native_batch_norm.default: _normalized,
     aten.native_layer_norm.default: _statistics,
