@@ -222,6 +222,17 @@ _OF_IMAGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "copied view": lambda x: torch.view_copy(x, (8, -1)),
     "roll of nothing": lambda x: torch.roll(x[:, :0], 1),
     "roll": lambda x: torch.roll(x, 1),
+    # The sweep leaves out what is random.
+    "poisson": torch.poisson,
+    "gamma": torch._standard_gamma,
+    "bernoulli": lambda x: torch.bernoulli(x, 0.5),
+    "bernoulli of each": torch.bernoulli,
+    "dropped": lambda x: torch.nn.functional.dropout(x, 0.5),
+    "found": lambda x: torch.isin(x, torch.ones(3)),
+    "losses of pixels": lambda x: torch.nn.functional.nll_loss(
+        torch.ones(2, 5, 4, 4), x[:, :, 0].long(), reduction="none"
+    ),
+    "dropout of integers": lambda x: torch.ops.aten.native_dropout_backward(x.long(), x > 0.5, 2.0),
     "dropout": lambda x: torch.ops.aten.native_dropout_backward(x, x > 0.5, 2.0),
 }
 

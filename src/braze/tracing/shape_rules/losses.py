@@ -88,9 +88,10 @@ def _elementwise_loss(
 
 @rule(aten.native_dropout_backward.default)
 def _native_dropout_backward(gradient: TensorType, mask: TensorType, scale: float) -> Any:
-    if gradient.device.type != "cpu" or not gradient.dtype.is_floating_point:
+    if gradient.device.type != "cpu":
         return NotImplemented
-    return pointwise((gradient, mask), gradient.dtype)
+    kept = pointwise((gradient, mask), promoted((gradient, mask)))
+    return pointwise((kept,), promoted((kept, scale)))
 
 
 # --- normalisation ----------------------------------------------------------------------------
@@ -231,13 +232,12 @@ def _view_backward(gradient: TensorType, shape: Shape, *where: Any) -> TensorTyp
     return contiguous(gradient.dtype, tuple(shape), gradient.device)
 
 
-@rule(aten.bernoulli.default)
-def _bernoulli(x: TensorType, *, generator: Any = None) -> TensorType:
+@rule(aten.bernoulli.default, aten.bernoulli.p)
+def _bernoulli(x: TensorType, *probability: float, generator: Any = None) -> TensorType:
     return _dense(x)
 
 
 @rule(
-    aten.bernoulli.p,
     aten.uniform.default,
     aten.normal_functional.default,
     aten.exponential.default,
