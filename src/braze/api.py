@@ -333,6 +333,7 @@ def bisect(
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
     scripts: bool = True,
+    times: bool = False,
 ) -> Callable[..., Bisection]:
     """Find which stage of the compiler is wrong about a call: `bisect(f)(*args, **kwargs)`.
 
@@ -341,6 +342,8 @@ def bisect(
     lines of the program, and the script that shows it, shrunk to a few operators; one is written to
     the folder `braze_repros` unless scripts is false. Arguments stay as they are. A function that
     is compiled already is asked by its entries too, whose guards may hold where they should not.
+    times: also for a slow-down: where all is right, what makes a graph, or the call, take half as
+    long again as eager is named: a graph pass, fusion, a kernel, starting kernels, or the guards.
     """
     order = _resolve_order("braze", None, False, dynamic, options, JOURNAL)
     order = replace(order, options=replace(order.options, suppress_errors=False, check=0.0))
@@ -357,7 +360,9 @@ def bisect(
 
     def bisector(*args: Any, **kwargs: Any) -> Bisection:
         before = function if is_compiled else None
-        return bisect_call(original, compile_by, order.options, before, args, kwargs, scripts)
+        return bisect_call(
+            original, compile_by, order.options, before, args, kwargs, scripts, times
+        )
 
     return bisector
 

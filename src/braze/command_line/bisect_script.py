@@ -3,7 +3,8 @@
 
 The script runs unchanged. Each of its graphs goes through every stage at its first call, beside
 eager, and then runs by PyTorch's operators; what capture itself makes of the script is not judged:
-`braze.bisect(f)(*args)` does, for one call.
+`braze.bisect(f)(*args)` does, for one call. With `--times`, graphs that are right are timed beside
+their operators, and what makes one slow is named.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ from braze.stances import set_stance
 
 _RIGHT, _WRONG = 0, 1
 
-add_bisect = add_minify = add_run
+add_minify = add_run
+
+
+def add_bisect(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--times", action="store_true", help="also name what is slow")
+    add_run(parser)
 
 
 def run_bisect(given: argparse.Namespace) -> int:
     """Run the script, and print what is wrong; 1 where something is."""
-    examiner = _examined(given, scripts=False)
+    examiner = _examined(given, scripts=False, times=given.times)
     for suspect in examiner.suspects:
         print(suspect, file=sys.stderr)
     return _said(examiner)
@@ -46,9 +53,9 @@ def run_minify(given: argparse.Namespace) -> int:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _examined(given: argparse.Namespace, scripts: bool) -> GraphExaminer:
+def _examined(given: argparse.Namespace, scripts: bool, times: bool = False) -> GraphExaminer:
     install()
-    examiner = GraphExaminer(config.snapshot(), scripts)
+    examiner = GraphExaminer(config.snapshot(), scripts, times)
     with set_stance("default", force_backend=examiner.backend()):
         run_target(given)
     return examiner

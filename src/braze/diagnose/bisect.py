@@ -1,4 +1,4 @@
-"""Which stage is wrong about a call: a crash or a wrong value, from capture to kernel.
+"""Which stage is wrong about a call: a crash, a wrong value or a slow-down, from capture to kernel.
 
 The call runs by eager, then with its graphs captured and run by the operators: what differs then is
 capture's or autograd's. Each graph that such a call meets goes through `find_suspect` with the very
@@ -9,6 +9,7 @@ compile is served by guards that hold where they should not.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -18,10 +19,11 @@ import torch
 from braze.compat.private_names import pytree
 from braze.diagnose.graph_walk import find_suspect
 from braze.diagnose.shrink import shrink
-from braze.diagnose.suspect import CRASH, WRONG, Suspect, is_same
+from braze.diagnose.slow_walk import SLOWER, find_slow, seconds_of
+from braze.diagnose.suspect import CRASH, SLOW, WRONG, Suspect, is_same
 from braze.errors import InternalError
 from braze.frozen import frozen
-from braze.interop.backends import Backend, Level
+from braze.interop.backends import BACKENDS, Backend, Level
 from braze.interop.fx_graph import NotExpressible
 from braze.interop.repro import write_repro
 from braze.ir.captured.compile_request import GraphCallable
@@ -66,11 +68,12 @@ class Bisection:
 class GraphExaminer:
     """An `Examine` that walks each graph at its first call, and runs it by the operators.
 
-    scripts: whether what is wrong is shrunk and written as a script. count: graphs examined.
+    scripts: whether what is wrong is shrunk and written as a script. times: whether graphs that
+    are right are timed, too. count: graphs examined.
     """
 
-    def __init__(self, options: Options, scripts: bool = False) -> None:
-        self.options, self.scripts = options, scripts
+    def __init__(self, options: Options, scripts: bool = False, times: bool = False) -> None:
+        self.options, self.scripts, self.times = options, scripts, times
         self.suspects: list[Suspect] = []
         self.written: list[Path] = []
         self.count = 0
@@ -95,6 +98,8 @@ class GraphExaminer:
     def _walk(self, graph: Graph, inputs: Sequence[Any]) -> None:
         self.count += 1
         found = find_suspect(graph, self.options, inputs)
+        if found is None and self.times and (slow := find_slow(graph, self.options, inputs)):
+            self.suspects.append(slow)
         if found is None:
             return
         suspect = found  # for the closure's type
@@ -121,11 +126,13 @@ def bisect_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     scripts: bool = True,
+    times: bool = False,
 ) -> Bisection:
     """The first wrong stage of a call. target: the original; compiled: what it was compiled to
-    before, if it was, whose entries are asked at the end."""
+    before, if it was, whose entries are asked at the end. times: graphs that are right are timed,
+    and so is the call."""
     name = getattr(target, "__qualname__", type(target).__qualname__)
-    examiner = GraphExaminer(options, scripts)
+    examiner = GraphExaminer(options, scripts, times)
     call = _Call(args, kwargs)
     expected = call.run(target)
     mine = None if compiled is None else call.run(compiled)
@@ -144,6 +151,8 @@ def bisect_call(
     if not suspects and mine is not None and (differs := call.difference(mine, expected)):
         what = f"an entry for other values served the call: {differs}"
         suspects.append(Suspect(WRONG, "guards", "", what, _first_line(target)))
+    if not suspects and times:
+        suspects += _slow_call(call, target, compile_by, BACKENDS.find("braze"))
     return Bisection(name, tuple(suspects), tuple(examiner.written))
 
 
@@ -192,6 +201,16 @@ class _Call:
             found += [*target.buffers()]
         return found
 
+    def seconds(self, target: Any) -> float:
+        """The least wall seconds of several calls behind the first ones, without gradients."""
+        run = functools.partial(self._call, self.subject(target))
+        seconds_of(run, self._leaves)
+        return seconds_of(run, self._leaves)
+
+    def _call(self, target: Any, leaves: list[Any]) -> object:
+        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+        return target(*args, **kwargs)
+
     def difference(self, found: Sequence[Any], expected: Sequence[Any]) -> str:
         """How two runs differ; "" where they do not."""
         if len(found) != len(expected):
@@ -206,6 +225,16 @@ class _Call:
             ):
                 return f"{mine} in the place of {theirs}"
         return ""
+
+
+def _slow_call(call: _Call, target: Any, compile_by: CompileBy, backend: Backend) -> list[Suspect]:
+    """Of a call whose graphs are not slow: what lies between them, if the call is."""
+    eager = call.seconds(target)
+    compiled = call.seconds(compile_by(target, backend))
+    if compiled <= SLOWER * eager:
+        return []
+    said = f"{1e6 * compiled:.0f} us a call, {1e6 * eager:.0f} us by eager, and no graph is slow"
+    return [Suspect(SLOW, "guards", "", said, _first_line(target))]
 
 
 def _of_nodes(found: Suspect, nodes: Sequence[Node]) -> Suspect:

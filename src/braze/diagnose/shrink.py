@@ -28,7 +28,7 @@ def shrink(
     has symbolic sizes, or where it fails only as a whole. first: nodes to be tried alone."""
     if graph.sizes.symbols() or graph.sizes.numbers:
         return graph, list(inputs)
-    values = _values(graph, inputs)
+    values = values_of(graph, inputs)
     trials = 0
 
     def holds(nodes: Sequence[Node]) -> bool:
@@ -37,7 +37,7 @@ def shrink(
         if not nodes or trials > MOST_TRIALS:
             return False
         try:
-            return fails(*_part(graph, nodes, values))
+            return fails(*part_of(graph, nodes, values))
         except Exception:  # such a part is no program: a write without what it writes to
             return False
 
@@ -47,7 +47,40 @@ def shrink(
         nodes = named
     elif not holds(nodes):
         return graph, list(inputs)
-    return _part(graph, _fewest(nodes, holds), values)
+    return part_of(graph, _fewest(nodes, holds), values)
+
+
+def values_of(graph: Graph, inputs: Sequence[Any]) -> dict[Value, Any]:
+    """What every value of the graph is."""
+    made = [v for node in graph.nodes for v in node.outputs if v is not None]
+    whole = replace(graph, outputs=tuple(map(Output, made)), mutations=())
+    given = copies_of(inputs)
+    with torch.no_grad():
+        results = run_graph(whole, given)
+    values = dict(zip(graph.inputs, copies_of(inputs)))
+    values.update((constant.value, constant.tensor) for constant in graph.constants)
+    values.update(zip(made, results))
+    return values
+
+
+def part_of(
+    graph: Graph, nodes: Sequence[Node], values: dict[Value, Any]
+) -> tuple[Graph, list[Any]]:
+    """The nodes as a graph, and its inputs. It returns what the nodes make and do not read."""
+    made = dict.fromkeys(v for node in nodes for v in node.outputs if v is not None)
+    read = dict.fromkeys(v for node in nodes for v in operands(node))
+    constants = tuple([c for c in graph.constants if c.value in read])
+    known = {c.value for c in constants}
+    inputs = tuple([v for v in read if v not in made and v not in known])
+    writes = tuple([m for m in graph.mutations if m.input in inputs and m.value in made])
+    wanted = {output.value for output in graph.outputs}
+    results = [v for v in made if v not in read or v in wanted]
+    outputs = tuple(map(Output, results))
+    part = replace(
+        graph, inputs=inputs, constants=constants, nodes=tuple(nodes), outputs=outputs,
+        mutations=writes, used_once=frozenset(),
+    )  # fmt: skip
+    return part, copies_of([values[v] for v in inputs])
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -72,34 +105,3 @@ def _fewest(nodes: list[Node], holds: Callable[[Sequence[Node]], bool]) -> list[
         else:
             parts = min(2 * parts, len(nodes))
     return nodes
-
-
-def _values(graph: Graph, inputs: Sequence[Any]) -> dict[Value, Any]:
-    """What every value of the graph is."""
-    made = [v for node in graph.nodes for v in node.outputs if v is not None]
-    whole = replace(graph, outputs=tuple(map(Output, made)), mutations=())
-    given = copies_of(inputs)
-    with torch.no_grad():
-        results = run_graph(whole, given)
-    values = dict(zip(graph.inputs, copies_of(inputs)))
-    values.update((constant.value, constant.tensor) for constant in graph.constants)
-    values.update(zip(made, results))
-    return values
-
-
-def _part(graph: Graph, nodes: Sequence[Node], values: dict[Value, Any]) -> tuple[Graph, list[Any]]:
-    """The nodes as a graph, and its inputs. It returns what the nodes make and do not read."""
-    made = dict.fromkeys(v for node in nodes for v in node.outputs if v is not None)
-    read = dict.fromkeys(v for node in nodes for v in operands(node))
-    constants = tuple([c for c in graph.constants if c.value in read])
-    known = {c.value for c in constants}
-    inputs = tuple([v for v in read if v not in made and v not in known])
-    writes = tuple([m for m in graph.mutations if m.input in inputs and m.value in made])
-    wanted = {output.value for output in graph.outputs}
-    results = [v for v in made if v not in read or v in wanted]
-    outputs = tuple(map(Output, results))
-    part = replace(
-        graph, inputs=inputs, constants=constants, nodes=tuple(nodes), outputs=outputs,
-        mutations=writes, used_once=frozenset(),
-    )  # fmt: skip
-    return part, copies_of([values[v] for v in inputs])

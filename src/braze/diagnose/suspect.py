@@ -11,6 +11,7 @@ from braze.ir.origin import Origin
 
 CRASH = "crash"
 WRONG = "wrong value"
+SLOW = "slow-down"
 
 
 @final
@@ -18,9 +19,10 @@ WRONG = "wrong value"
 class Suspect:
     """What is wrong, and where.
 
-    kind: CRASH or WRONG. stage: "capture", "autograd", "rewrite", "lower", "schedule", "codegen",
-        "link" or "guards". part: the pass or the kernel; "" where the stage has no parts.
-    detail: the exception's text, or how far from eager's the values are.
+    kind: CRASH, WRONG or SLOW. stage: "capture", "autograd", "rewrite", "lower", "schedule",
+        "codegen", "link" or "guards" (of a slow call: graph breaks, too). part: the pass or the
+        kernel; "" where the stage has no parts.
+    detail: the exception's text, how far from eager's the values are, or the times.
     origins: the places in the program that are concerned; operators: those of the graph.
     """
 

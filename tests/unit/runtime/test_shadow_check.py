@@ -16,7 +16,7 @@ import torch
 import braze
 from braze import pipeline
 from braze.errors import BrazeWarning, InvalidOption
-from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, copies_of
+from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, copies_of, error_of
 from tests.architecture.tree import ROOT
 
 X = torch.linspace(-2, 2, 12).reshape(4, 3)
@@ -169,6 +169,27 @@ def test_what_counts_as_a_difference(mine: Any, theirs: Any, is_wrong: bool) -> 
     check = ShadowCheck(lambda _: [values[0]], lambda _: [values[1]], 1, (), found.append)
     (result,) = check([])
     assert bool(found) is is_wrong and result is values[int(is_wrong)]
+
+
+def test_a_converted_value_has_the_roundings_of_its_type() -> None:
+    """`float(x.sum())` is a float64 that holds a float32."""
+    one = torch.tensor([1.0], dtype=torch.float32)
+    above = torch.nextafter(one, 2 * one)
+    assert not error_of(above.double(), one.double(), 0.0)
+    assert error_of(above.double() + 1e-12, one.double(), 0.0)
+    assert error_of(one.double() * 1.001, one.double(), 0.0)
+    assert not error_of(above.to(torch.complex128), one.to(torch.complex128), 0.0)
+
+
+def test_what_holds_memory_as_it_was_is_not_judged() -> None:
+    """The workspace that an LSTM's forward keeps for its backward."""
+    lstm = torch.nn.LSTM(4, 4)
+    x = torch.randn(3, 2, 4)
+    assert braze.bisect(lstm, scripts=False)(x).suspect is None
+    compiled = braze.compile(lstm, options={"check": 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BrazeWarning)
+        torch.testing.assert_close(compiled(x)[0], lstm(x)[0])
 
 
 def test_off_it_wraps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
