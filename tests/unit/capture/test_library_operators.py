@@ -373,3 +373,31 @@ def test_operator_without_results_needs_no_fake(place: int, backend: str) -> Non
             torch.testing.assert_close(ours, z)
             assert len(calls) == 2 * count
             calls.clear()
+
+
+EMPTY_LISTS: list[list[Tensor]] = []
+
+
+@torch.library.custom_op(f"{NAME}::scale_all", mutates_args={"tensors"})
+def scale_all(tensors: list[Tensor], scale: float) -> None:
+    if not tensors:
+        EMPTY_LISTS.append(tensors)
+    for tensor in tensors:
+        tensor.mul_(scale)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_lists_of_written_tensors_may_be_empty(count: int) -> None:
+    """The operator runs at each call, and not while it is captured."""
+
+    def f(x: Tensor) -> Tensor:
+        made = [x + number for number in range(count)]
+        scale_all(made, 2.0)
+        return x + sum(made)
+
+    compiled, x = braze.compile(f, fullgraph=True), torch.ones(3)
+    expected = f(x)
+    EMPTY_LISTS.clear()
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), expected)
+    assert len(EMPTY_LISTS) == (0 if count else 3)

@@ -26,7 +26,10 @@ def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     device = result_device(op, args, kwargs)
     meta_args = tuple(_to_meta(a) for a in args)
     meta_kwargs = {name: _to_meta(a) for name, a in kwargs.items()}
-    if "device" in meta_kwargs or not any(_has_tensor(a) for a in (*args, *kwargs.values())):
+    has_tensors = any(_has_tensor(a) for a in (*args, *kwargs.values()))
+    if not has_tensors and not op._schema.returns:
+        return None  # empty lists of tensors: called, it would run
+    if "device" in meta_kwargs or not has_tensors:
         meta_kwargs["device"] = _META
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
