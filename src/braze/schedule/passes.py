@@ -57,6 +57,7 @@ from braze.schedule.simplify.early_index_checks import check_early
 from braze.schedule.simplify.inline import inline
 from braze.schedule.simplify.merge_concat import join_regions
 from braze.schedule.simplify.normalize import Names, new_names, normalise
+from braze.schedule.simplify.one_hot_sums import pick_one_hot
 from braze.schedule.simplify.share_concat_buffers import share_regions
 from braze.schedule.simplify.unroll import unroll
 from braze.schedule.target import CPU, Target
@@ -221,6 +222,7 @@ STATEMENT_PASSES: tuple[StatementPass, ...] = (
         lambda s, state: write_regions_early(s),
         applies=lambda state: state.target.joins,
     ),
+    Pass("one_hot_sums", lambda s, state: pick_one_hot(s)),
     Pass(
         "inline",
         lambda s, state: inline(s, state.uses(s), broadcasts_count=not state.target.computes_again),
