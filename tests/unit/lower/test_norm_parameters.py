@@ -15,7 +15,8 @@ from braze.trace import Journal
 def test_no_library_call(kind: type[nn.Module], dtype: torch.dtype, journal: Journal) -> None:
     torch.manual_seed(0)
     norm, x = kind(24).to(dtype), torch.randn(40, 24).to(dtype)
-    nn.init.normal_(norm.weight)
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
 
     def gradients(x: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(norm(x).square().sum(), [*norm.parameters()])
