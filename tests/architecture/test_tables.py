@@ -37,6 +37,7 @@ SWEPT = frozenset(
 
 # Operators under another name -> the OpInfo whose samples call them.
 REACHED_THROUGH = {
+    "embedding_dense": "nn.functional.embedding",
     "_fused_rms_norm": "nn.functional.rms_norm",
     "_native_batch_norm_legit_functional": "nn.functional.batch_norm",
     "_prelu_kernel": "nn.functional.prelu",

@@ -82,8 +82,10 @@ def test_sums_of_half_types_are_taken_in_float32(dtype: str) -> None:
     for call, make in ((PUT, _put), (EMBEDDED, _embedded)):
         (scatter,) = scattered(lowered(call, *make(9, 30, dtype)))
         assert scatter.dtype == torch.float32
-        large = call.replace(" 9,", " 99,")  # it would be three times the memory of the result
-        assert not scattered(lowered(large, *make(99, 30, dtype)))
+        many = 1 << 25  # rows of four: they would be gone through three times, for few points
+        large = call.replace(" 9,", f" {many},")
+        assert not scattered(lowered(large, *make(many, 30, dtype)))
+        assert scattered(lowered(large, *make(many, many, dtype)))
 
 
 def test_points_that_would_wait_for_each_other_are_sorted() -> None:

@@ -38,7 +38,10 @@ _LEAST_BESIDE = 256
 _SERIAL = 32768  # points up to which eager takes one thread
 # Points an element at which atomic sums may come one after the other for as long as a sort takes.
 _MOST_MEETING = 16384
-_LEAST_POINTS = 0.5  # an element, of half types: their sums take three times the memory
+# Half types are summed in float32, in three times the memory: so many elements take as long
+# to go through once more as a sort of few points.
+_MOST_WIDENED = 1 << 26
+_LEAST_POINTS = 0.5  # an element, of more of them
 
 # Operators that eager has other kernels for where deterministic algorithms are asked for.
 SCATTERS = frozenset(
@@ -135,7 +138,8 @@ def _unordered(call: OperatorCall, points: Sequence[Size], rows: Sequence[Size])
         return call.output().dtype not in _HALVES
     total, targets, elements = (max(count or 0, 1) for count in counts)
     others = max(elements // targets, 1)
-    if call.output().dtype in _HALVES and total < _LEAST_POINTS * elements:
+    is_large = elements > _MOST_WIDENED and total < _LEAST_POINTS * elements
+    if is_large and call.output().dtype in _HALVES:
         return False
     return total // others <= _MOST_MEETING * targets
 
