@@ -31,6 +31,7 @@ from braze.compat.python.other_compilers import hide_from_other_compilers
 from braze.compat.torch.dynamo_interop import compiled_by_torch, is_disabled_by_torch
 from braze.compile_records import LISTENERS, CompileEvent
 from braze.diagnose import Bisection, bisect_call
+from braze.disabled import disable as disable
 from braze.errors import InvalidOption, PrivateNameGone, UserError, unknown_name
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -521,58 +522,6 @@ def register_backend(
     if compiler is None:
         return functools.partial(BACKENDS.register, name=name, tags=tags)
     return BACKENDS.register(compiler, name, tags)
-
-
-# --- what a program can say about itself -------------------------------------------------------
-
-
-def disable(function: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Return a function, class or module whose calls are never compiled; also a decorator.
-
-    A compiled caller breaks its graph at the call. What the function calls runs eagerly too,
-    unless it was itself compiled. reason: shown where the graph breaks.
-    recursive: False leaves out the function's own tensor operations only: what it calls is
-        compiled where its caller is.
-    """
-    if function is None:
-        return functools.partial(disable, recursive=recursive, reason=reason)
-    if not recursive:
-        return _disable_frame(function, reason or "")
-    if isinstance(function, torch.nn.Module):
-        return targets.disable_module(targets.original_module(function))
-    if isinstance(function, type):
-        MARKS.put(function, Mark.DISABLE, reason or "")
-        return function
-    if MARKS.of(function) is Mark.COMPILED:
-        function = function.__wrapped__
-
-    @functools.wraps(function)
-    def disabled(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    MARKS.put(disabled, Mark.DISABLE, reason or "")
-    return disabled
-
-
-def _disable_frame(function: Any, reason: str) -> Any:
-    """A copy of a Python function, with code of its own, so that the original keeps its graphs."""
-    if isinstance(function, types.MethodType):
-        return types.MethodType(_disable_frame(function.__func__, reason), function.__self__)
-    if MARKS.of(function) is Mark.COMPILED:
-        function = function.__wrapped__
-    if not isinstance(function, types.FunctionType):
-        raise UserError(
-            "disable(recursive=False) takes a Python function or method: of a module, its "
-            f"class's forward; not {function!r}."
-        )
-    code = function.__code__.replace()
-    copied = types.FunctionType(
-        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    copied.__kwdefaults__ = function.__kwdefaults__
-    functools.update_wrapper(copied, function)
-    MARKS.put(copied, Mark.DISABLE_FRAME, reason)
-    return copied
 
 
 hide_from_other_compilers((compile, compile_in_place, disable, explain, export, reset, run, status))

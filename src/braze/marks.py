@@ -91,8 +91,11 @@ def is_compiling() -> bool:
     return False
 
 
-def graph_break(message: str = "") -> None:
-    """End the graph here and continue in a new one; no effect when the program runs eagerly."""
+def graph_break(message: str = "", *, msg: str = "") -> None:
+    """End the graph here and continue in a new one; no effect when the program runs eagerly.
+
+    message: shown with the break; msg: the same, as torch.compile names it.
+    """
 
 
 def allow_in_graph(function: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
@@ -400,6 +401,9 @@ def environment_of_compilers(temporary: str) -> dict[str, str]:
 
 # --- process configuration -------------------------------------------------------------------
 
+# A name that torch.compile's configuration had, or has, for one of `Config`.
+_THEIR_NAMES = types.MappingProxyType({"cache_size_limit": "recompile_limit"})
+
 
 @final
 class Config:
@@ -424,11 +428,13 @@ class Config:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        name = _THEIR_NAMES.get(name, name)
         with self._lock:
             value = self._layer_of(_known(name))[name]
         return _Functions(self, name, value) if name in _OF_FUNCTIONS else value
 
     def __setattr__(self, name: str, value: Any) -> None:
+        name = _THEIR_NAMES.get(name, name)
         value = _normal(name, value)
         with self._lock:
             self._layer_of(name)[name] = value
@@ -453,7 +459,8 @@ class Config:
         Call it as `patch(name=value)`, `patch({"name": value})` or `patch("name", value)`.
         """
         given = {changes: value} if isinstance(changes, str) else dict(changes or {})
-        return Patch(self, {k: _normal(k, v) for k, v in (given | named).items()})
+        own = {_THEIR_NAMES.get(k, k): v for k, v in (given | named).items()}
+        return Patch(self, {k: _normal(k, v) for k, v in own.items()})
 
     def _lay(self, patch: Patch, values: Mapping[str, Any]) -> None:
         self._layers.set((*self._layers.get(), (patch, dict(values))))

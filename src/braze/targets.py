@@ -46,7 +46,7 @@ from braze.runtime.dispatch.entry import entry_of
 from braze.runtime.dispatch.hooks_outside import call_between_hooks, runs_hooks_outside
 from braze.runtime.dispatch.module_wrapper import find_of, is_shielded, original_of, shield
 from braze.runtime.dispatch.recent_dispatchers import RECENT
-from braze.runtime.dispatch.stance import DEFAULT, Stance
+from braze.runtime.dispatch.stance import DEFAULT, EAGER, Stance
 from braze.runtime.dispatch.status import status_of
 from braze.runtime.guards.evaluate import explain_failure
 from braze.runtime.launch.frozen_weights import FROZEN
@@ -62,20 +62,33 @@ class _Dispatchers:
         self._lock = make_lock()
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
         self._stance = DEFAULT
+        self._eager_blocks = 0
 
     def add(self, dispatcher: Dispatcher) -> Dispatcher:
         with self._lock:
             self._dispatchers.add(dispatcher)
-            dispatcher.set_stance(self._stance)
+            dispatcher.set_stance(self._stance_now())
         return dispatcher
 
     def set_stance(self, stance: Stance) -> Stance:
         """Have all dispatchers follow a stance, those of later, too. The one before."""
         with self._lock:
             before, self._stance = self._stance, stance
-            for dispatcher in [*self._dispatchers]:
-                dispatcher.set_stance(stance)
+            self._tell()
         return before
+
+    def count_eager_block(self, count: int) -> None:
+        """A block begins in which everything runs eagerly, or one ends (-1)."""
+        with self._lock:
+            self._eager_blocks += count
+            self._tell()
+
+    def _stance_now(self) -> Stance:
+        return EAGER if self._eager_blocks else self._stance
+
+    def _tell(self) -> None:
+        for dispatcher in [*self._dispatchers]:
+            dispatcher.set_stance(self._stance_now())
 
     def reset(self) -> None:
         with self._lock:
@@ -403,6 +416,17 @@ def reset() -> None:
 def set_stance(stance: Stance) -> Stance:
     """Have every compiled function follow a stance, those of later, too. The one before."""
     return _DISPATCHERS.set_stance(stance)
+
+
+def enter_eager_block() -> None:
+    """From now on everything compiled runs eagerly, under any stance, until as many blocks are left
+    as were entered."""
+    _DISPATCHERS.count_eager_block(1)
+
+
+def leave_eager_block() -> None:
+    """Leave one of these blocks."""
+    _DISPATCHERS.count_eager_block(-1)
 
 
 def packed_bytes() -> int:

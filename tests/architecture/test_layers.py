@@ -62,7 +62,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     # What the stages compute, one behind the other, beside eager.
     "diagnose": DATA | STAGES | {"tracing", "interop", "devices"},
     # Of the stages the face knows only reports, which it hands to the user.
-    "api": BASE | {"targets", "interop", "report", "diagnose", "packages", "packaging"},
+    "api": BASE | {"targets", "interop", "report", "diagnose", "packages", "packaging", "disabled"},
+    "disabled": BASE | {"targets"},
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
     # What else calls it, by PyTorch's name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -365,3 +366,84 @@ def test_torch_s_disable_takes_what_was_compiled() -> None:
     assert disabled(torch.ones(1))[1] is False
     by_torch = torch.compiler.disable(torch.compile(asks, backend="eager"))
     assert by_torch(torch.ones(1))[1] is False
+
+
+def test_a_block_of_disable_runs_eagerly() -> None:
+    """Under any stance, nested, entered again; what is compiled in it is compiled behind it."""
+    seen: list[Any] = []
+
+    def counted(module: Any, inputs: Any) -> Any:
+        seen.append(module)
+        return module.forward
+
+    compiled = braze.compile(plain, backend=counted)
+    block = braze.disable()
+    with block:
+        torch.testing.assert_close(compiled(X), plain(X))
+        with block:
+            later = braze.compile(lambda x: x.cos() * 2, backend=counted)
+            later(X)
+        compiled(X)
+        with braze.set_stance("fail_on_recompile"):
+            compiled(X)
+    assert not seen
+    compiled(X), later(X)
+    assert len(seen) == 2
+    with braze.set_stance("fail_on_recompile"), pytest.raises(braze.exc.BrazeError):
+        with braze.disable():
+            compiled(X.double())
+        compiled(X.double())
+
+
+def test_blocks_of_several_threads_end_in_any_order() -> None:
+    compiled = braze.compile(lambda x: x.sin() + 1)
+    first, second = braze.disable(), braze.disable()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with second:
+            inside.set()
+            leave.wait(60)
+
+    with first:
+        thread = threading.Thread(target=other)
+        thread.start()
+        inside.wait(60)
+    compiled(X)
+    leave.set()
+    thread.join()
+    assert braze.status()[-1].graphs == 0 and braze.status()[-1].calls_left == 1
+    compiled(X)
+    assert braze.status()[-1].graphs == 1
+
+
+def test_a_block_of_disable_in_a_compiled_function() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        with braze.disable():
+            z = y.cos()
+        return z * 2
+
+    found = braze.explain(function, X)
+    torch.testing.assert_close(found.result, function(X))
+    assert found.graph_count == 1 and [b.code for b in found.break_reasons] == ["disabled"]
+
+
+def test_a_break_shows_its_message() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        braze.graph_break("first")
+        y = y + 1
+        braze.graph_break(msg="second")
+        return y * 2
+
+    first, second = braze.explain(function, X).break_reasons
+    assert first.reason.endswith("first") and second.reason.endswith("second")
+
+
+def test_the_limit_by_its_older_name() -> None:
+    with braze.config.patch(cache_size_limit=3):
+        assert braze.config.recompile_limit == braze.config.cache_size_limit == 3
+        braze.config.cache_size_limit = 4
+        assert braze.config.recompile_limit == 4
+    assert braze.config.cache_size_limit == 8

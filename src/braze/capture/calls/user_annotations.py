@@ -106,6 +106,8 @@ def call_marked(
     if mark is Mark.ASSUME_CONSTANT:
         return _call_once(interpreter, function, args, kwargs, name)
     note = MARKS.note_of(function)
+    if mark is Mark.GRAPH_BREAK:
+        note = next((said for said in (*args, *kwargs.values()) if type(said) is str), "")
     raise BreakRequested(_BREAKS[mark], f"{name}: {note}" if note else name)
 
 

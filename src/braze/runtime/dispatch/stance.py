@@ -54,6 +54,7 @@ class Stance:
 
 
 DEFAULT = Stance()
+EAGER = Stance("force_eager")
 
 
 def without_compile(stance: Stance, where: Origin, function: str, is_rest: bool) -> LeftToEager:
