@@ -31,7 +31,7 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str | None 
     if not recursive:
         return _disable_frame(function, reason or "")
     if isinstance(function, torch.nn.Module):
-        return targets.disable_module(targets.original_module(function))
+        return targets.disable_module(targets.original_module(function), reason or "")
     if isinstance(function, type):
         MARKS.put(function, Mark.DISABLE, reason or "")
         return function

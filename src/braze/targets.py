@@ -389,8 +389,9 @@ def export_function(
     return Exported(module, captured.guards)
 
 
-def disable_module(module: torch.nn.Module) -> torch.nn.Module:
-    """A module that shares everything with `module` and is never compiled."""
+def disable_module(module: torch.nn.Module, reason: str = "") -> torch.nn.Module:
+    """A module that shares everything with `module` and is never compiled. reason: shown where a
+    graph breaks at it."""
 
     def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
@@ -398,8 +399,8 @@ def disable_module(module: torch.nn.Module) -> torch.nn.Module:
     def find(_: torch.nn.Module) -> Callable[..., Any]:
         return call
 
-    MARKS.put(find, Mark.DISABLE)
-    return shield(module, find, remake=disable_module)
+    MARKS.put(find, Mark.DISABLE, reason)
+    return shield(module, find, remake=functools.partial(disable_module, reason=reason))
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:

@@ -270,8 +270,10 @@ def _call_shielded(interpreter: Interpreter, code: str, args: tuple[Any, ...]) -
     calls it."""
     cls = type(args[0])
     original = load_class_attribute(interpreter, cls, _ORIGINAL)
-    if MARKS.of(load_class_attribute(interpreter, cls, _FIND)) is Mark.DISABLE:
-        raise BreakRequested("disabled", f"the module {cls.__qualname__}")
+    find = load_class_attribute(interpreter, cls, _FIND)
+    if MARKS.of(find) is Mark.DISABLE:
+        name, note = f"the module {cls.__qualname__}", MARKS.note_of(find)
+        raise BreakRequested("disabled", f"{name}: {note}" if note else name)
     if code != _FORWARD:
         return Redirect(original, args[1:])
     forward = load_class_attribute(interpreter, type(original), "forward")
