@@ -81,3 +81,24 @@ def test_equal_kernels_are_emitted_once() -> None:
     text = generate(plan, config.snapshot()).units[0].text
     assert text.count("static void k_") == 2 and text.count("_range(char* const* p") == 1
     assert ctypes.sizeof(ctypes.c_long) == 8
+
+
+def test_kernels_need_no_cpp_library(tmp_path: Path) -> None:
+    """gcc links one anyhow, which takes half of a build. With a user's flags it is linked: those
+    of sanitizers need it."""
+    options = replace(config.snapshot(), cache_dir=tmp_path)
+    if "-fvect-cost-model=unlimited" not in _toolchain().flags:
+        pytest.skip("the compiler is not gcc")
+    x, y = programs.buffer("x", (99_999,)), programs.buffer("y", (99_999,))
+    body = apply("tanh", programs.load(x, programs.axes((99_999,))[0][0]))
+    plan = schedule(
+        programs.program([x], [programs.define(y, programs.axes((99_999,)), body)], [y]), options
+    )
+    units = generate(plan, options).units
+    assert any("#pragma omp" in unit.text for unit in units)
+    for flags, is_linked in (((), False), (("-DTOLD",), True)):
+        toolchain = find_toolchain(replace(options, cpp_flags=flags))
+        assert isinstance(toolchain, Toolchain)
+        image = build(units, toolchain, options).image
+        assert (b"libstdc++" in image) is is_linked
+        assert (b"__gxx_personality" in image) <= is_linked

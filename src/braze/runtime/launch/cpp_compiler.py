@@ -31,6 +31,9 @@ _BY_COMPILER = {
     "gcc": "-O1 -ftree-loop-vectorize -fvect-cost-model=unlimited".split(),
     "clang": ["-O2"],
 }
+# Kernels use nothing of C++'s library: to link it takes gcc half of a kernel's build. Exceptions
+# would need it.
+_WITHOUT_CPP_LIBRARY = ("-nodefaultlibs", "-lgcc", "-lc")
 # Seconds for what takes a compiler a tenth of one.
 _SHORT = 60
 _VECTOR_MATH = "_ZGVdN8v_tanhf"  # of glibc 2.35: all functions that the prelude declares
@@ -175,6 +178,9 @@ def _toolchain(path: str, changed: int, cpp_flags: tuple[str, ...], limit: float
     if kind == "gcc" and _has_vector_math():
         flags.append("-DBZ_VECTOR_MATH")
         libraries.insert(0, "-lmvec")
+    if kind == "gcc" and not cpp_flags:  # others may need a library, as sanitizers do
+        flags.append("-fno-exceptions")
+        libraries += _WITHOUT_CPP_LIBRARY
     flags += cpp_flags
     facts = [path, version.stdout, *flags, *libraries, _processor(), sys.platform]
     identity = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
