@@ -33,7 +33,7 @@ _BY_COMPILER = {
 }
 # Kernels use nothing of C++'s library: to link it takes gcc half of a kernel's build. Exceptions
 # would need it.
-_WITHOUT_CPP_LIBRARY = ("-nodefaultlibs", "-lgcc", "-lc")
+_WITHOUT_CPP_LIBRARY = ("-nodefaultlibs", "-fno-use-linker-plugin", "-lgcc", "-lc")
 # Seconds for what takes a compiler a tenth of one.
 _SHORT = 60
 _VECTOR_MATH = "_ZGVdN8v_tanhf"  # of glibc 2.35: all functions that the prelude declares
