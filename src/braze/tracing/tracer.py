@@ -15,6 +15,7 @@ import torch
 
 from braze.compat.torch import dispatcher as dispatch
 from braze.compat.torch.aten import aten
+from braze.compat.torch.autograd_engine import is_untracked_view
 from braze.compat.torch.dispatcher import storage_identity
 from braze.compat.torch.functorch import is_differentiated
 from braze.compat.torch.registered_ops import end_pending, pending_writes
@@ -32,7 +33,7 @@ from braze.tracing.collectives import (
 )
 from braze.tracing.constant_folding import known_data
 from braze.tracing.errors import UnknownTensor, Untraceable
-from braze.tracing.fake_tensor import Place, Step, TracedTensor, new_fake
+from braze.tracing.fake_tensor import Place, Step, TracedTensor, is_detached, new_fake
 from braze.tracing.finalize import FinishedTrace, finish_trace, writes_of
 from braze.tracing.graph_inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.tracing.graph_recorder import GraphRecorder
@@ -217,8 +218,11 @@ class Tracer(dispatch.TorchDispatchMode):
         nodes. keeps_sized: as in `finish_trace`."""
         for result in results:
             if type(result) is TracedTensor and result.requires_grad:
+                place = result.place
+                if place.base is not None and is_untracked_view(result) and not is_detached(place):
+                    place = place.base  # the caller's view is made of it, without gradients
                 with torch.enable_grad():  # the program may have ended without gradients
-                    self._read_tracked(result.place)
+                    self._read_tracked(place)
         places = [fake.place.base or fake.place for fake, _ in self.inputs]
         for (fake, _), place in zip(self.inputs, places, strict=True):
             if fake.requires_grad and self.recorder.has_new_history(place):

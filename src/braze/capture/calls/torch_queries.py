@@ -83,12 +83,36 @@ def ask_engine(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
     return _ask_again(interpreter, IN_WHOLE_BACKWARD, ())
 
 
+@answers(torch.cuda.get_device_capability)
+def ask_capability(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a card can compute."""
+    return _ask_card(interpreter, torch.cuda.get_device_capability, args, kwargs)
+
+
+@answers(torch.cuda.get_device_name)
+def ask_card_name(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """How a card is called."""
+    return _ask_card(interpreter, torch.cuda.get_device_name, args, kwargs)
+
+
 @answers(private.are_all_true)
 def ask_all(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor for its truth, which is asked by whoever calls: there the other side of a branch
     raises, so that it can be assumed (assertions.py)."""
     valid, _ = args
     return interpreter.call(private.is_all_true, valid)
+
+
+def _ask_card(
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Ask a fact of a card, which stays as it is; which card is the current one may change."""
+    device = (*args, *kwargs.values(), None)[0]
+    if type(device) not in _PLAIN:
+        raise BreakRequested("unseen-callable", call_name(function))
+    if type(device) is int or getattr(device, "index", None) is not None:
+        return interpreter.native(function, device)
+    return _ask_again(interpreter, function, (device,))
 
 
 def _compares_enums(function: Any, args: tuple[Any, ...]) -> bool:

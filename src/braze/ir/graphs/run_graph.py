@@ -252,13 +252,13 @@ def view_for(
     alias = output.alias
     assert alias is not None and isinstance(output.value.type, TensorType)
     shape, stride, offset = place or (tuple(alias.shape), tuple(alias.stride), alias.offset)
-    view = view_of(base, shape, stride, offset, output.value.type.dtype)
+    is_other = output.uncounted or output.detached or output.is_piece
+    make = untracked_view_of if output.is_untracked and not is_other else view_of
+    view = make(base, shape, stride, offset, output.value.type.dtype)
     if output.uncounted:
         return view.data
     if output.detached:
         return view.detach()
-    if output.is_untracked:
-        return as_untracked_view(view)
     return as_piece(view) if output.is_piece else view
 
 
@@ -266,6 +266,15 @@ def _as_made(view: torch.Tensor) -> torch.Tensor:
     """A result that the program made as a view with gradients enabled, and the graph perhaps
     without: behind a write, contents are read by the trace."""
     return as_plain_view(view) if torch.is_grad_enabled() and not view.requires_grad else view
+
+
+def untracked_view_of(
+    base: torch.Tensor, shape: Any, stride: Any, offset: Any, dtype: torch.dtype
+) -> torch.Tensor:
+    """`view_of`, as made without gradients: of a base that requires grad it does, too, and has no
+    history."""
+    with torch.no_grad():
+        return as_untracked_view(view_of(base, shape, stride, offset, dtype))
 
 
 def view_of(
@@ -321,7 +330,7 @@ class _RunnerSource:
             "call_on_clones": _call_on_clones,
             "as_made": _as_made,
             "as_piece": as_piece,
-            "as_untracked": as_untracked_view,
+            "untracked_view_of": untracked_view_of,
             "after_effects": after_effects,
             "make_writes": make_writes,
             "check_writes": check_writes,
@@ -478,9 +487,9 @@ class _RunnerSource:
         name = f"real_{_name(base)}" if base in self._written else _name(base)
         parts = map(self._argument, (tuple(alias.shape), tuple(alias.stride), alias.offset))
         detach = ".data" if output.uncounted else ".detach()" if output.detached else ""
-        kind = "as_piece" if output.is_piece else "as_untracked" if output.is_untracked else ""
-        wrap = "" if detach else kind
-        return f"{wrap}(view_of({name}, {', '.join(parts)}, {dtype}){detach})"
+        wrap = "as_piece" if output.is_piece and not detach else ""
+        make = "untracked_view_of" if output.is_untracked and not (wrap or detach) else "view_of"
+        return f"{wrap}({make}({name}, {', '.join(parts)}, {dtype}){detach})"
 
 
 def _partly_run(lines: list[str]) -> list[str]:
