@@ -14,7 +14,7 @@ import pytest
 from tests.architecture.tree import Function, listed, source_files
 
 # What stands between a user's call and what was compiled.
-SERVING = ("runtime", "targets", "pipeline", "api", "interop")
+SERVING = ("runtime", "targets", "pipeline", "api", "interop", "disabled")
 # What the program's own functions and modules are called there, as variables and as attributes.
 VARIABLES = frozenset(
     "function program target original module model wrapped fn func rest run_eagerly eagerly".split()
@@ -28,7 +28,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("src/braze/api.py", "explainer"): "the explained callable is compiled",
     ("src/braze/api.py", "explain"): "calls the explainer at once",
     ("src/braze/api.py", "export"): "calls the exporter at once",
-    ("src/braze/api.py", "disabled"): "what disable() gives: the user asks for it",
+    ("src/braze/disabled.py", "disabled"): "what disable() gives: the user asks for it",
     ("src/braze/targets.py", "call"): "the same of modules",
     ("src/braze/targets.py", "export_function"): "binds arguments",
     ("src/braze/targets.py", "__call__"): "a module's compiled call",
