@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -25,6 +26,9 @@ from torch.func import (
 from torch.utils._pytree import tree_leaves
 
 import braze
+from braze import pipeline
+from braze.ir.graphs.graph import Graph
+from braze.runtime.autograd.transformed_graph import TransformedGraph
 from tests.recorded import recorded
 
 Compile = Callable[[Any], Any]
@@ -281,3 +285,20 @@ def test_left_to_eager_and_said(name: str) -> None:
     assert said.code == "transform"
     with pytest.raises(braze.exc.GraphBreakError, match="is called under"):
         transform(braze.compile(f, fullgraph=True))(x)
+
+
+def test_batches_of_weights_are_not_copied() -> None:
+    """The gradients of weights, one a row, are what the product of matrices gives."""
+    made: list[Graph] = []
+
+    def watched(graph: Graph, rules: Any) -> Any:
+        compile = rules.compile
+        rules.compile = lambda graph: (made.append(graph), compile(graph))[1]
+        return TransformedGraph(graph, rules)
+
+    with mock.patch.object(pipeline, "TransformedGraph", watched):
+        compiled = braze.compile(lambda w, x: (x[None] @ w.T).tanh().sum(), backend="aot_eager")
+        found = vmap(grad(compiled), (None, 0))(torch.ones(6, 8), torch.ones(5, 8))
+    assert found.shape == (5, 6, 8)
+    ops = [node.op for graph in made for node in graph.nodes]
+    assert torch.ops.aten.bmm.default in ops and torch.ops.aten.clone.default not in ops

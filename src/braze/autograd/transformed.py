@@ -26,7 +26,7 @@ from braze.compat.torch.thread_state import run_isolated
 from braze.errors import CannotTransform
 from braze.frozen import frozen
 from braze.ir.captured.compile_request import GraphCallable
-from braze.ir.graphs.graph import Graph, Node, Output, Value
+from braze.ir.graphs.graph import Graph, Node, Output, Value, operands
 from braze.ir.graphs.joint_graph import SavedOutput
 from braze.ir.graphs.run_graph import call_node, flat_tensors
 from braze.ir.origin import UNKNOWN
@@ -113,8 +113,8 @@ def training_graphs(graph: Graph, wanted: Sequence[bool], memory_budget: float) 
     ]
     saved = tuple([(isinstance(each, SavedOutput), each.index) for each in pair.saved])
     return TrainingGraphs(
-        owned(pair.forward),
-        owned(replace(backward.graph, nodes=tuple(nodes))),
+        without_copies(owned(pair.forward)),
+        without_copies(owned(replace(backward.graph, nodes=tuple(nodes)))),
         saved,
         backward.tangents,
         backward.gradients,
@@ -138,6 +138,43 @@ def owned(graph: Graph) -> Graph:
             value = made
         outputs.append(Output(value))
     return replace(graph, nodes=(*graph.nodes, *copies), outputs=tuple(outputs))
+
+
+# Views of a whole tensor that hold the same elements.
+_WHOLE = frozenset(
+    (
+        aten.transpose.int, aten.t.default, aten.permute.default, aten.view.default,
+        aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.expand.default,
+    )
+)  # fmt: skip
+
+
+def without_copies(graph: Graph) -> Graph:
+    """The graph without copies of results that are views, where what they view has the layout of
+    the copy, was made in the graph and is no other result: rules for batches transpose twice.
+
+        %2 = bmm(...); %3 = transpose(%2); %4 = transpose(%3); %5 = clone(%4)   ->   %2 = bmm(...)
+        output %5                                                                    output %2
+    """
+    makers = {value: node for node in graph.nodes for value in node.outputs if value is not None}
+    outputs = [output.value for output in graph.outputs]
+    for place, value in enumerate(outputs):
+        node = makers.get(value)
+        if node is None or node.op is not aten.clone.default:
+            continue
+        root: Any = node.args[0]
+        while (maker := makers.get(root)) is not None and maker.op in _WHOLE:
+            root = maker.args[0]
+        if maker is not None and makes_own(maker.op) and root not in outputs:
+            kind = root.type
+            if isinstance(kind, TensorType) and dense(kind) == dense(value.type) == _plain(root):
+                outputs[place] = root
+    used, kept = set(outputs), list[Node]()
+    for node in reversed(graph.nodes):
+        if not used.isdisjoint(node.outputs):
+            kept.append(node)
+            used.update(operands(node))
+    return replace(graph, nodes=tuple(kept[::-1]), outputs=tuple(map(Output, outputs)))
 
 
 @final
@@ -168,15 +205,16 @@ class GraphTransforms:
     ) -> tuple[Graph, tuple[int, ...]]:
         """`gradient_graph`, and the wanted inputs that have no gradient."""
         missing: list[int] = []
-        return _isolated(lambda: gradient_graph(graph, wanted, given, missing)), tuple(missing)
+        made = _isolated(lambda: gradient_graph(graph, wanted, given, missing))
+        return without_copies(made), tuple(missing)
 
     def batch(self, graph: Graph, batched: tuple[bool, ...], size: int, randomness: str) -> Graph:
         """`batched_graph`."""
-        return _isolated(lambda: batched_graph(graph, batched, size, randomness))
+        return without_copies(_isolated(lambda: batched_graph(graph, batched, size, randomness)))
 
     def tangents(self, graph: Graph, given: tuple[bool, ...]) -> Graph:
         """`tangent_graph`."""
-        return _isolated(lambda: tangent_graph(graph, given))
+        return without_copies(_isolated(lambda: tangent_graph(graph, given)))
 
 
 # --- private ---------------------------------------------------------------------------------
