@@ -36,6 +36,7 @@ from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.capture import is_answered as is_answered
 from braze.capture.exit.self_invalidating import ended_guard
 from braze.capture.graph_breaks import CATALOGUE, at_the_end_of_the_stack
+from braze.capture.transformable import why_untransformable
 from braze.compat.python.bytecode import instructions_text
 from braze.compat.torch.autograd_engine import Casts
 from braze.compat.torch.thread_state import run_isolated
@@ -68,7 +69,6 @@ from braze.ir.captured.compile_request import (
 from braze.ir.captured.frame import Break, CapturedFrame, Refused, Return
 from braze.ir.captured.frame_sizes import is_symbolic, lacks_symbols
 from braze.ir.captured.guard_tree import build_guard_tree, verify_guard_tree
-from braze.ir.captured.transformable import why_untransformable
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
 from braze.ir.graphs.joint_graph import (

@@ -11,11 +11,11 @@ from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.passes import NotePass, Pass, PassManager
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
+from braze.rewrite.constants.fold_batch_norms import fold_batch_norms
+from braze.rewrite.constants.fold_constants import fold_constants
+from braze.rewrite.constants.fold_host_values import fold_host_values
 from braze.rewrite.convert_conditions import convert_conditions
 from braze.rewrite.decompose_encoder_layers import decompose_encoder_layers
-from braze.rewrite.fold_batch_norms import fold_batch_norms
-from braze.rewrite.fold_constants import fold_constants
-from braze.rewrite.fold_host_values import fold_host_values
 from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.fuse_convolutions import fuse_convolutions
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions

@@ -9,9 +9,9 @@ from braze.ir.graphs.print_graph import parse_graph
 from braze.ir.graphs.run_graph import run_graph
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.rewrite.fold_batch_norms import fold_batch_norms
-from braze.rewrite.fold_constants import fold_constants
-from braze.rewrite.fold_host_values import fold_host_values
+from braze.rewrite.constants.fold_batch_norms import fold_batch_norms
+from braze.rewrite.constants.fold_constants import fold_constants
+from braze.rewrite.constants.fold_host_values import fold_host_values
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies

@@ -20,8 +20,8 @@ from braze.compat.torch.aten import aten
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Constant, Graph, Node, Value
 from braze.ir.types import TensorType
+from braze.rewrite.constants.fold_constants import without_unread
 from braze.rewrite.editing import fresh_numbers, present, readers_of, seen_values
-from braze.rewrite.fold_constants import without_unread
 
 _NORM = aten._native_batch_norm_legit_no_training.default
 _DTYPES = (torch.float32, torch.float64)

@@ -19,8 +19,8 @@ import torch
 
 from braze.ir.graphs.graph import Graph, Node, Value, devices_of, operands
 from braze.ir.types import TensorType
+from braze.rewrite.constants.fold_constants import bytes_of, evaluate, with_constants
 from braze.rewrite.editing import present
-from braze.rewrite.fold_constants import bytes_of, evaluate, with_constants
 
 _MOST = 16 << 20  # bytes that a result may have
 _MOST_IN_ALL = 64 << 20
@@ -37,8 +37,9 @@ def fold_host_values(graph: Graph) -> Graph:
 
     def is_wanted(node: Node, _: Collection[Value]) -> bool:
         nonlocal left
-        size = sum(map(bytes_of, present(node.outputs)))
-        if not (_is_on_cpu(present(node.outputs)) or _is_move(node)) or size > min(_MOST, left):
+        made = list(present(node.outputs))
+        size = sum(map(bytes_of, made))
+        if not (_is_on_cpu(made) or _is_move(node)) or size > min(_MOST, left):
             return False
         left -= size
         return True
