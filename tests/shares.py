@@ -1,15 +1,18 @@
-"""The share of a long sweep that a run takes: another one each day, so that all of it runs in turn.
+"""The share of a long sweep that a run takes: another one with each day's commits, so that all of
+it runs in turn, and a commit's run is the same whenever it is repeated.
 
 `BRAZE_DAY` is the number of the day. It is set by the process that starts a run (`conftest.py`), so
-that all of a run's processes take the same share, and one run can be repeated another day. Without
-it, or where it is "all", as under `make nightly`, nothing is left out.
+that all of a run's processes take the same share. Without it, or where it is "all", as under
+`make nightly`, nothing is left out.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -19,8 +22,22 @@ _T = TypeVar("_T")
 
 
 def choose_day() -> str:
-    """The day of a run and of all processes that it starts: the variable's, or else today's."""
-    return os.environ.setdefault(VARIABLE, str(date.today().toordinal()))
+    """The day of a run and of all processes that it starts: the variable's, or else that of the
+    last commit; today outside of a checkout."""
+    if VARIABLE not in os.environ:
+        os.environ[VARIABLE] = str(_day_of_commit().toordinal())
+    return os.environ[VARIABLE]
+
+
+def _day_of_commit() -> date:
+    command = ["git", "log", "-1", "--format=%cd", "--date=format:%Y-%m-%d"]
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+        return date.fromisoformat(done.stdout.strip())
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return date.today()
 
 
 def _day() -> int | None:

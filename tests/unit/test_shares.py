@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,13 @@ def test_a_run_says_its_day() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", str(Path(__file__)), "-v"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     assert f"{VARIABLE}={choose_day()}" in said
+
+
+def test_the_day_is_that_of_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["git", "log", "-1", "--format=%cs"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("this is no checkout")
+    monkeypatch.setenv(VARIABLE, "0")  # put back behind the test
+    monkeypatch.delenv(VARIABLE)
+    assert date.fromordinal(int(choose_day())) == date.fromisoformat(done.stdout.strip())
