@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves
 import braze
 from braze import pipeline
 from braze.ir.graphs.graph import Graph
+from braze.runtime.autograd import transformed_graph
 from braze.runtime.autograd.transformed_graph import TransformedGraph
 from tests.recorded import recorded
 
@@ -302,3 +303,19 @@ def test_batches_of_weights_are_not_copied() -> None:
     assert found.shape == (5, 6, 8)
     ops = [node.op for graph in made for node in graph.nodes]
     assert torch.ops.aten.bmm.default in ops and torch.ops.aten.clone.default not in ops
+
+
+def test_ever_other_numbers_of_rows_are_not_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformed_graph, "_MOST_MADE", 2)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().sum()
+
+    with recorded() as journal:
+        compiled = braze.compile(function)
+        for rows in range(2, 7):
+            x = torch.rand(rows, 3)
+            torch.testing.assert_close(vmap(compiled)(x), vmap(function)(x))
+    (reason,) = journal.fallbacks()
+    assert "2 were compiled, of other inputs or numbers of rows" in reason
+    assert len(journal.records()) == 3  # the frame, and two batches

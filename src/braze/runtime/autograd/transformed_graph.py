@@ -14,7 +14,6 @@ PyTorch's own rules, and the journal is told.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, final
 
@@ -30,8 +29,9 @@ from braze.ir.graphs.region import with_layouts
 from braze.ir.graphs.run_graph import compile_graph_runner
 from braze.locks import make_lock
 
-# Graphs made of one by rules, one a choice of inputs, rows and randomness, that are kept.
-_MOST_KEPT = 16
+# Graphs made of one by rules, one a choice of inputs, rows and randomness; another one would be
+# compiled in vain where each call has another number of rows.
+_MOST_MADE = 16
 _Tensors: TypeAlias = Sequence[torch.Tensor]
 
 
@@ -146,7 +146,7 @@ class _Unit:
         self.has_tangent = tuple(map(_is_differentiable, kinds))
         more = self.has_tangent[len(differentiable) :]
         self.differentiable = (*differentiable, *more)
-        self._made: OrderedDict[tuple[Any, ...], _Unit | None] = OrderedDict()
+        self._made: dict[tuple[Any, ...], _Unit | None] = {}
         self._program: GraphCallable | None = None
         self._lock = make_lock()
 
@@ -207,6 +207,12 @@ class _Unit:
     def _of(self, make: Callable[[], _Unit], *key: Any) -> _Unit | None:
         with self._lock:
             if key not in self._made:
+                if len(self._made) >= _MOST_MADE:
+                    self.rules.note(
+                        f"the {key[0]} of a compiled graph is computed by eager kernels: "
+                        f"{_MOST_MADE} were compiled, of other inputs or numbers of rows"
+                    )
+                    return None
                 self._made[key] = None
                 try:
                     self._made[key] = make()
@@ -215,9 +221,6 @@ class _Unit:
                         f"the {key[0]} of a compiled graph is computed by eager kernels: {reason}"
                     )
                     self.rules.note(said)
-            self._made.move_to_end(key)
-            while len(self._made) > _MOST_KEPT:
-                self._made.popitem(last=False)
             return self._made[key]
 
 
