@@ -420,6 +420,7 @@ set_creation: Callable[[torch.Tensor, Any], None] = essential(
 plain_view: Any = essential("torch._C:_autograd.CreationMeta.DEFAULT")
 piece_view: Any = essential("torch._C:_autograd.CreationMeta.MULTI_OUTPUT_NODE")
 untracked_view: Any = essential("torch._C:_autograd.CreationMeta.NO_GRAD_MODE")
+inference_view: Any = essential("torch._C:_autograd.CreationMeta.INFERENCE_MODE")
 set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = essential(
     "torch._C:_autograd._unsafe_set_version_counter"
 )

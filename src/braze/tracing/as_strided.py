@@ -18,7 +18,8 @@ import torch
 from braze.compat.torch.aten import aten
 from braze.ir.types import Size
 from braze.tracing.errors import Untraceable
-from braze.tracing.fake_tensor import Place, Step, TracedTensor, new_fake
+from braze.tracing.fake_tensor import Place, Step, TracedTensor, is_detached, new_fake
+from braze.tracing.graph_recorder import data_step
 from braze.tracing.shape_rules.infer import infer_view
 from braze.tracing.shape_rules.strides import is_dense, tensor_type
 from braze.tracing.view_inverse import scatter_strided
@@ -52,6 +53,9 @@ def strided_view(
         # Eager drops the gradients of elements that the view itself does not have.
         _check_inside(place, shape, stride, first - place.offset)
     here = base
+    if is_detached(place):  # neither gradients nor writes find the way back through what is skipped
+        here = _view(tracer, here, (), aten.detach.default).place
+        here.data_step = data_step(place)
     if start:
         # Every step begins where its parent does: in the real storage, an input may begin anywhere,
         # and so may what a pass puts in place of a copy.

@@ -244,6 +244,7 @@ _IS_PLAIN_VIEW: Any = private.plain_view
 
 _IS_PIECE: Any = private.piece_view
 _IS_UNTRACKED: Any = private.untracked_view
+_WITHOUT_GRADIENTS = (_IS_UNTRACKED, private.inference_view)
 
 
 def is_piece(tensor: torch.Tensor) -> bool:
@@ -315,14 +316,14 @@ def as_plain_view(view: torch.Tensor) -> torch.Tensor:
 
 
 def is_untracked_view(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a view that was made without gradients: autograd refuses to write to it
-    what carries some."""
-    return tensor._is_view() and bool(_creation_of(tensor) == _IS_UNTRACKED)
+    """Whether a tensor is a view that was made without gradients, or in inference mode: autograd
+    refuses to write to it what carries some."""
+    return tensor._is_view() and _creation_of(tensor) in _WITHOUT_GRADIENTS
 
 
 def as_untracked_view(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one that was made without gradients."""
-    if view._is_view() and not view.requires_grad:
+    if view._is_view() and not (view.requires_grad or is_untracked_view(view)):
         private.set_creation(view, _IS_UNTRACKED)
     return view
 
