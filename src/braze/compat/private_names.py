@@ -414,9 +414,7 @@ engine: Any = essential("torch.autograd:Variable._execution_engine")
 grad_hooks: Any = essential("torch._C:TensorBase._post_accumulate_grad_hooks")
 version_getter: Any = essential("torch._C:TensorBase._version")
 creation_of: Callable[[torch.Tensor], Any] = essential("torch._C:_autograd._get_creation_meta")
-set_creation: Callable[[torch.Tensor, Any], None] = essential(
-    "torch._C:_autograd._set_creation_meta"
-)
+set_creation: Callable[..., None] = essential("torch._C:_autograd._set_creation_meta")
 plain_view: Any = essential("torch._C:_autograd.CreationMeta.DEFAULT")
 piece_view: Any = essential("torch._C:_autograd.CreationMeta.MULTI_OUTPUT_NODE")
 untracked_view: Any = essential("torch._C:_autograd.CreationMeta.NO_GRAD_MODE")
