@@ -72,6 +72,10 @@ def add(x: Any) -> Any:
     return x + 1
 
 
+def dropped(x: Any) -> Any:
+    return torch.nn.functional.dropout(x, 0.5)
+
+
 def count_up(x: Any) -> Iterator[Any]:
     yield x + 1
 
@@ -356,11 +360,17 @@ SITUATIONS = (
         for name, call in (
             ("function mode", under_function_mode),
             ("dispatch mode", under_dispatch_mode),
-            ("dual tensors", on_duals),
-            ("vmap", lambda made: torch.vmap(made)(X)),
-            ("grad", lambda made: torch.func.grad(lambda x: made(x).sum())(X)),
+            ("functionalize", lambda made: torch.func.functionalize(made)(X)),
         )
         for what, make in _CALLABLES.items()
+    ],
+    *[
+        Situation(f"random numbers under {name}", _is(dropped), "transform", True, call=call)
+        for name, call in (
+            ("forward mode", on_duals),
+            ("vmap", lambda made: torch.vmap(made, randomness="different")(X)),
+            ("grad", lambda made: torch.func.grad(lambda x: made(x).sum())(X)),
+        )
     ],
     Situation("refused frame", _is(add), "recursion", True, plant=refuse_all),
     Situation("refused frames", _is(add), "refusal-limit", True, plant=refuse_all, call=often),

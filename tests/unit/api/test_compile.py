@@ -59,6 +59,9 @@ class RecordingTargets:
     def original_module(self, module: torch.nn.Module) -> torch.nn.Module:
         return module
 
+    def compiled_with(self, target: Any) -> None:
+        return None
+
     def reset(self) -> None:
         self.resets += 1
 

@@ -22,6 +22,7 @@ from braze.capture.tensors.subclasses import PLAIN_RESULTS, of_class, result_cla
 from braze.compat import private_names as private
 from braze.compat.python.frames import Caller, call_from
 from braze.compat.torch.dispatcher import COMPOSES_IN_NUMBERS, symbolic_dispatch
+from braze.compat.torch.functorch import TANGENT_FUNCTIONS
 from braze.errors import CaptureError
 from braze.ir.captured.frame import TorchCall
 from braze.ir.captured.guard import ABSENT
@@ -64,6 +65,9 @@ def leaf_call(
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
         kwargs = {name: torch_argument(interpreter, value) for name, value in kwargs.items()}
     check_question(function, args, kwargs)
+    if function in TANGENT_FUNCTIONS and interpreter.request.is_transformed:
+        outside = "where tangents may be those of a level around the call"
+        raise BreakRequested("unsupported-tensor", f"{call_name(function)}, {outside}")
     if function in _METHODS:
         _check_methods(interpreter.guard_context, _METHODS[function], args)
     if interpreter.shows_text or interpreter.arrays.in_use:

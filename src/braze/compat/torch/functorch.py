@@ -169,6 +169,12 @@ def tangents_of(
         _OF_JVP["JVP_NESTING"] -= is_nested
 
 
+# What reads tangents of forward mode, or gives them.
+TANGENT_FUNCTIONS: frozenset[Any] = frozenset(
+    [getattr(torch, name) for name in ("_unpack_dual", "_make_dual") if hasattr(torch, name)]
+)
+
+
 def is_batched_within(tensor: torch.Tensor) -> bool:
     """Whether a tensor holds a batch that some `vmap` around does not show."""
     while private.is_functorch_wrapped(tensor):

@@ -90,6 +90,7 @@ class Dispatcher:
         self.compiler_for = compiler_for or (lambda backend: compile_frame)
         self._forced: dict[tuple[object, FrameCache], FrameCache] = {}
         self._transformed: dict[tuple[tuple[str, ...], FrameCache], FrameCache] = {}
+        self._begun: set[tuple[types.CodeType, tuple[str, ...]]] = set()  # under which transforms
         self.recompile_limit = recompile_limit
         self.leaves_out = leaves_out or (lambda code: False)
         self.fullgraph = fullgraph
@@ -168,10 +169,15 @@ class Dispatcher:
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
     ) -> Found | LeftToEager | None:
         """The entry for a call under transforms of torch.func, or why there is none; None where
-        something else has to see the program's operators. The entries are others for each stack of
-        transforms: what a graph may hold depends on it."""
+        something else has to see the program's operators, and of the rest of a frame that entered
+        the level itself. The entries are others for each stack of transforms: what a graph may hold
+        depends on it."""
         kinds = () if self.under_transforms is None else only_transforms()
         if not kinds:
+            return None
+        if cache.offset == 0:
+            self._begun.add((cache.code, kinds))
+        elif (cache.code, kinds) not in self._begun:
             return None
         assert self.under_transforms is not None
         own = self._transformed.get((kinds, cache))
@@ -292,6 +298,7 @@ class Dispatcher:
             cache.clear()
         self._forced.clear()
         self._transformed.clear()
+        self._begun.clear()
         self.continuations.clear()
         self.stand_ins.clear()
         self.tally.clear()
