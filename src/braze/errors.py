@@ -336,7 +336,7 @@ class CompilerExpired(CannotBuild):
     """A compiler ran into the time limit, and was stopped."""
 
 
-class CannotTransform(Exception):
+class CannotTransform(BrazeError):
     """There is no graph for a rule of torch.func's transforms; the message says why."""
 
 

@@ -68,8 +68,13 @@ def test_a_write_is_refused_where_eager_refuses(
     program: Callable[..., Any], has_history: bool, backend: str
 ) -> None:
     expected = written(program, has_history)
-    assert type(expected) is tuple or "created in no_grad mode" in expected
-    assert written(braze.compile(program, backend=backend), has_history) == expected
+    found = written(braze.compile(program, backend=backend), has_history)
+    if type(expected) is tuple:
+        assert found == expected
+        return
+    assert "created in no_grad mode" in expected
+    assert type(found) is str  # which names the operator, or not
+    assert found.partition("created in")[2] == expected.partition("created in")[2]
 
 
 def beside_its_base(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:

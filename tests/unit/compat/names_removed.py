@@ -18,7 +18,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,11 @@ _NEEDED_BY_OTHERS = (
 _NEEDED = ("essential", "optional", "of_build")
 
 
-def named() -> list[str]:
-    """The paths of all rows, read from the source: importing Braze would look them up."""
+def named(needs: Iterable[str] = _NEEDED) -> list[str]:
+    """The paths of all rows, read from the source: importing Braze would look them up. needs: how
+    they are looked up."""
     text = (_SOURCE / "private_names.py").read_text()
-    return re.findall(rf'(?:{"|".join(_NEEDED)})\(\s*"([^"]+:[^"]*)"', text)
+    return re.findall(rf'(?:{"|".join(needs)})\(\s*"([^"]+:[^"]*)"', text)
 
 
 def symbols() -> list[str]:

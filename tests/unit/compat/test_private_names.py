@@ -51,8 +51,9 @@ def test_losing_a_name_breaks_nothing_else() -> None:
     assert [row["name"] for row in found] == names
     for row in found:
         assert row["result"] == "right", row
-        # Symbols of libraries have slower ways beside them, which are as good.
-        assert row["named"] or ":" not in row["name"], f"nothing is said of {row}"
+        # Symbols of libraries have slower ways beside them, which are as good; and builds differ.
+        is_silent = ":" not in row["name"] or row["name"] in named(["of_build"])
+        assert row["named"] or is_silent, f"nothing is said of {row}"
     dispatch = next(row for row in found if row["name"] == "torch._C:_dispatch_keys")
     assert dispatch["graphs"] == 0, "an essential name is gone, and something was compiled"
     attention = next(row for row in found if row["name"] == "torch._C:_get_flash_sdp_enabled")

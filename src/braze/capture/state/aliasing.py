@@ -54,7 +54,7 @@ def guard_written_inputs(
     pairs = zip(inputs, of_module)
     writes_outside = any(value in written and not inside for (_, value), inside in pairs)
     for (real, value), source, inside in zip(inputs, sources, of_module):
-        storage = storage_behind(real)
+        storage = storage_of(real)
         if storage in owners and storage in written_storages:
             shared.append(f"{source} and {owners[storage]}")
         owners.setdefault(storage, source)
