@@ -5,6 +5,7 @@ call to eager for good: a graph could not give such a view to what follows."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,12 +56,12 @@ def test_views_without_gradients_are_eager_s(name: str, base: str) -> None:
         stop()
         return view, (view * 2).sum() + tripled.sum()
 
-    for grad in (False, True):
-        for stop in (braze.graph_break, lambda: None):
-            with recorded() as journal:
-                compiled = braze.compile(program)
-                for _ in range(2):
-                    found = _run(compiled, x, grad, stop)
-                    assert found == _run(program, x, grad, lambda: None)
-            assert journal.records() and not journal.fallbacks()
-            assert all(record.outcome == "graph" for record in journal.records())
+    cases = itertools.product((False, True), (braze.graph_break, lambda: None), ("braze", "eager"))
+    for grad, stop, backend in cases:
+        with recorded() as journal:
+            compiled = braze.compile(program, backend=backend)
+            for _ in range(2):
+                found = _run(compiled, x, grad, stop)
+                assert found == _run(program, x, grad, lambda: None)
+        assert journal.records() and not journal.fallbacks()
+        assert all(record.outcome == "graph" for record in journal.records())

@@ -244,7 +244,11 @@ class _FxBuilder:
             raise NotExpressible("a view of a number")
         if base.dtype is not made.dtype:
             raise NotExpressible(f"a result that views an input of {base.dtype} as {made.dtype}")
+        before = self.gradients
+        if output.is_untracked:
+            self.switch_gradients(False)
         view = self._view(self.known[alias.base], alias)
+        self.switch_gradients(before)
         if output.uncounted:
             return self.call(getattr, (view, "data"))
         if output.detached:
