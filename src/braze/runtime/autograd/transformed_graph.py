@@ -27,6 +27,7 @@ from braze.ir.captured.compile_request import GraphCallable
 from braze.ir.graphs.graph import Graph, Output
 from braze.ir.graphs.region import with_layouts
 from braze.ir.graphs.run_graph import compile_graph_runner
+from braze.ir.types import TensorType, ValueType
 from braze.locks import make_lock
 
 # Graphs made of one by rules, one a choice of inputs, rows and randomness; another one would be
@@ -224,9 +225,9 @@ class _Unit:
             return self._made[key]
 
 
-def _is_differentiable(kind: Any) -> bool:
-    dtype: torch.dtype = kind.dtype
-    return dtype.is_floating_point or dtype.is_complex
+def _is_differentiable(kind: ValueType) -> bool:
+    assert isinstance(kind, TensorType)
+    return kind.dtype.is_floating_point or kind.dtype.is_complex
 
 
 def _applied(unit: _Unit, inputs: Sequence[Any]) -> _Tensors:
