@@ -15,6 +15,7 @@ from braze.compat.torch.functorch import (
     ENTER_FORWARD,
     EXIT_FORWARD,
     LEVEL_CALLS,
+    sets_generator_back,
     with_transformed,
 )
 from braze.ir.captured.source import ClosureSource
@@ -173,6 +174,8 @@ def run_transform(
     interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run code of torch.func on fake tensors."""
+    if sets_generator_back(function):
+        raise BreakRequested("global-state", "the state of random numbers, of vmap in chunks")
     native = interpreter.side_effects.native
     values = tuple([native(value) for value in args])
     keywords = {name: native(value) for name, value in kwargs.items()}

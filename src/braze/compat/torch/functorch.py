@@ -35,6 +35,19 @@ def place_of_transformed(code: types.CodeType) -> int | None:
     return _CODES.get(code)
 
 
+def sets_generator_back(function: Any) -> bool:
+    """Whether a function is what `vmap` gave for chunks with the same random numbers: PyTorch sets
+    the state of its generator back before each chunk."""
+    if not isinstance(function, types.FunctionType):
+        return False
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    held = {name: cell.cell_contents for name, cell in cells if name in _OF_CHUNKS}
+    chunks = held.get("chunk_size") or held.get("chunks")
+    return chunks is not None and held.get("randomness") == "same"
+
+
+_OF_CHUNKS = ("randomness", "chunk_size", "chunks")
+
 # What leaves the innermost level of each kind. PyTorch 2.11 leaves those of several kinds at once
 # by the wrong one's.
 _LEAVERS: dict[str, Any] = {
