@@ -34,6 +34,7 @@ GRAPH_PASSES = (
     "recompute_attention",
     "fuse_convolutions",
     "prefer_channels_last",
+    "separate_biases",
     "complex_as_pairs",
     "remove_redundant_copies",
     "align_products",

@@ -28,6 +28,7 @@ from braze.rewrite.recompute_attention import recompute_attention
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
 from braze.rewrite.separate_attention_plans import separate_attention_plans
+from braze.rewrite.separate_biases import separate_biases
 
 if TYPE_CHECKING:
     from braze.options import Options
@@ -44,12 +45,12 @@ def graph_pass(rewriter: Callable[[Graph], Graph], *, keeps_rounding: bool = Tru
 
 # What is frozen is evaluated first, and once more in the layouts that passes choose. Small branches
 # next, whose operators others may be one with. Layers that are one operator next, in whose place
-# products and attention stand; attention next, whose products are
-# none then, and its plans behind what may call it. Convolutions in inference have one layout with
-# what is fused to them; others choose theirs behind that. Operators of our own next, most of which
-# are copies then; copies next, so that what they hid from each other can merge, paddings of one
-# matrix for several products too; what is on the CPU then, in a graph for a device, is evaluated;
-# dead nodes last.
+# products and attention stand; attention next, whose products are none then, and its plans behind
+# what may call it. Convolutions in inference have one layout with what is fused to them; others
+# choose theirs behind that, and lose their biases on a GPU. Operators of our own next, most of
+# which are copies then; copies next, so that what they hid from each other can merge, paddings of
+# one matrix for several products too; what is on the CPU then, in a graph for a device, is
+# evaluated; dead nodes last.
 PASSES: tuple[GraphPass, ...] = (
     graph_pass(fold_constants),
     graph_pass(fold_batch_norms, keeps_rounding=False),
@@ -63,6 +64,7 @@ PASSES: tuple[GraphPass, ...] = (
         keeps_rounding=False,
     ),
     graph_pass(prefer_channels_last, keeps_rounding=False),
+    graph_pass(separate_biases, keeps_rounding=False),
     graph_pass(plain_operators),
     graph_pass(complex_as_pairs),
     graph_pass(remove_redundant_copies),
