@@ -258,9 +258,12 @@ STATEMENT_PASSES: tuple[StatementPass, ...] = (
 
 def _fuse_attention(final: Rewritten, state: Arrangement) -> Rewritten:
     through = state.target.computes_again
-    joined, settled = fuse_attention_kernels(state.program, final.steps, final.settled, through)
+    least = state.target.float32_scores
+    joined, settled = fuse_attention_kernels(
+        state.program, final.steps, final.settled, through, least
+    )
     if state.target.joins_attention_backward:
-        joined, settled = fuse_attention_backward(state.program, joined, settled)
+        joined, settled = fuse_attention_backward(state.program, joined, settled, least)
     return replace(final, steps=tuple(joined), settled=settled)
 
 

@@ -48,6 +48,8 @@ class Target:
     writes_over: a large value takes the memory of what its kernel reads for the last time.
     joins_attention: products around a softmax of a function of scores are one kernel with it.
     joins_attention_backward: and those of its backward two, which compute scores again.
+    float32_scores: bytes that the scores of float32 queries must have for that: matrix units do not
+        compute such products, and the library's are many times as fast as a kernel's without them.
     writes_odd_rows: large products of halves whose results have rows of any alignment are kernels,
         which need SHARED_BYTES.
     packed_products: products of float32 of at least so many multiplications may be kernels by
@@ -89,6 +91,7 @@ class Target:
     writes_over: bool
     joins_attention: bool
     joins_attention_backward: bool
+    float32_scores: int
     writes_odd_rows: bool
     packed_products: int
     packs_weights: bool
@@ -129,6 +132,7 @@ CPU = Target(
     writes_over=True,
     joins_attention=True,
     joins_attention_backward=False,
+    float32_scores=0,
     writes_odd_rows=False,
     packed_products=1 << 22,
     packs_weights=False,  # but where no gradients are recorded
@@ -171,6 +175,7 @@ def gpu_target(device: DeviceModel) -> Target:
         writes_over=True,
         joins_attention=True,
         joins_attention_backward=True,
+        float32_scores=8 << 30,
         writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
         packed_products=0,
         packs_weights=False,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from braze.schedule import CUDA
+
 Function = Callable[..., torch.Tensor]
+# Kernels are for float32, too, however few scores there are.
+TARGET = replace(CUDA, float32_scores=0)
 
 
 @dataclass

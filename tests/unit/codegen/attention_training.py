@@ -16,8 +16,9 @@ from braze.ir.kernels.schedule import AttentionGradients, Kernel, Schedule
 from braze.lower import lower
 from braze.rewrite import rewrite
 from braze.rewrite.recompute_attention import WhereWorth, recompute_attention
-from braze.schedule import CUDA, schedule
+from braze.schedule import schedule
 from braze.tracing import Tracer
+from tests.unit.codegen.attention_programs import TARGET
 from tests.unit.codegen.triton_running import OPTIONS, run_sources
 
 ANYWHERE = WhereWorth(frozenset({"cpu"}), frozenset({torch.float32, torch.bfloat16}), 0)
@@ -80,4 +81,4 @@ def _planned(graph: Graph) -> tuple[LoopProgram, Schedule]:
     from braze.codegen.triton import supports
 
     program = lower(rewrite(graph, OPTIONS), OPTIONS, supports)
-    return program, schedule(program, OPTIONS, CUDA)
+    return program, schedule(program, OPTIONS, TARGET)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tests.unit.codegen.attention_programs import (
     MASKS,
     SCORES,
     SHAPES,
+    TARGET,
     assert_judged,
     attention,
     exactly,
@@ -45,7 +48,7 @@ def test_attention_is_one_kernel(score: str, mask: str, shape: str, dtype: torch
     from braze.codegen.triton import generate
 
     attend, given = attention(SCORES[score], MASKS[mask]), operands(shape, dtype)
-    made, plan, inputs = planned(attend, given, CUDA)
+    made, plan, inputs = planned(attend, given, TARGET)
     kernels = [s for s in plan.steps if isinstance(s, Kernel) and s.attention is not None]
     assert len(kernels) == 1, plan.steps
     assert not [s for s in plan.steps if isinstance(s, ExternStep) and "bmm" in str(s.call.op)]
@@ -60,7 +63,7 @@ def test_hidden_keys_are_never_read() -> None:
 
     attend, given = attention(None, MASKS["padded"]), operands("grouped", torch.float32)
     given[6] = torch.tensor([40, 60, 30])  # of 200 keys, in tiles of 32
-    made, plan, inputs = planned(attend, given, CUDA)
+    made, plan, inputs = planned(attend, given, TARGET)
     expected = attend(*given)
     given[2][:, :, 64:] = torch.nan
     (found,) = run_sources(made, plan, generate(plan, OPTIONS), inputs)
@@ -78,7 +81,7 @@ def test_masks_in_memory_hide_no_tile() -> None:
         scores = torch.where(mask, (q @ k.transpose(-2, -1)).tanh(), -torch.inf)
         return torch.softmax(scores, -1) @ v
 
-    made, plan, inputs = planned(attend, [*given, mask], CUDA)
+    made, plan, inputs = planned(attend, [*given, mask], TARGET)
     sources = generate(plan, OPTIONS)
     texts = [launch.function.text for row in sources.launches for launch in row]
     (text,) = [text for text in texts if "tl.dot" in text]
@@ -86,3 +89,19 @@ def test_masks_in_memory_hide_no_tile() -> None:
     (found,) = run_sources(made, plan, sources, inputs)
     exact = attend(*[x.double() for x in given], mask)
     assert_judged(found, attend(*given, mask), exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scores_of_float32_stay_where_they_fit(
+    dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No matrix units compute such products: the library's take a tenth of a kernel's time."""
+    attend, given = attention(None, None), operands("square", dtype)
+    for least, is_kernel in ((CUDA.float32_scores, dtype != torch.float32), (1024, True)):
+        with caplog.at_level(logging.INFO, "braze.fusion"):
+            _, plan, _ = planned(attend, given, replace(CUDA, float32_scores=least))
+        kernels = [s for s in plan.steps if isinstance(s, Kernel) and s.attention is not None]
+        assert bool(kernels) is is_kernel
+        said = [text for text in caplog.messages if "scores fit in memory" in text]
+        assert bool(said) is not is_kernel
+        caplog.clear()

@@ -47,8 +47,10 @@ from braze.ir.kernels.schedule import (
 )
 from braze.schedule.matmul.attention_kernel import (
     DTYPES,
+    IN_MEMORY,
     WIDEST,
     drop_unread,
+    is_better_in_memory,
     is_dense,
     is_product,
 )
@@ -61,12 +63,12 @@ _LOG = logging.getLogger("braze.fusion")
 
 
 def fuse_attention_backward(
-    program: LoopProgram, steps: Sequence[Step], settled: int
+    program: LoopProgram, steps: Sequence[Step], settled: int, float32_scores: int = 0
 ) -> tuple[list[Step], int]:
-    """The steps, and `settled` as it is then."""
+    """The steps, and `settled` as it is then. float32_scores: as for the forward."""
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
     made, tried = [*steps], set[Buffer]()
-    while (group := _next_group(made, kept, tried, settled)) is not None:
+    while (group := _next_group(made, kept, tried, settled, float32_scores)) is not None:
         before = made
         made = group.joined()
         found: list[Step | None] = [*made]
@@ -80,7 +82,7 @@ def fuse_attention_backward(
 
 
 def _next_group(
-    steps: Sequence[Step], kept: set[Buffer], tried: set[Buffer], settled: int
+    steps: Sequence[Step], kept: set[Buffer], tried: set[Buffer], settled: int, least: int
 ) -> _Group | None:
     """The first products that one kernel computes with what is made of them."""
     early = steps[: settled if settled >= 0 else len(steps)]
@@ -89,7 +91,7 @@ def _next_group(
         if buffer is None or others or buffer in tried or not is_product(step):
             continue
         try:
-            group = _Group(steps, len(early), kept, buffer)
+            group = _Group(steps, len(early), kept, buffer, least)
         except _NoGroup as reason:
             tried.add(buffer)
             if str(reason):
@@ -126,7 +128,9 @@ class _Group:
     products: by their results. values: of what kernels store of them, over b, m and n.
     """
 
-    def __init__(self, steps: Sequence[Step], limit: int, kept: set[Buffer], first: Buffer) -> None:
+    def __init__(
+        self, steps: Sequence[Step], limit: int, kept: set[Buffer], first: Buffer, least: int
+    ) -> None:
         self._steps, self._limit, self._kept = steps, limit, kept
         self._makers = {b: number for number, s in enumerate(steps) for b in written(s)}
         if len(first.shape) != 3:
@@ -147,6 +151,8 @@ class _Group:
         weights = [self._whole(self._values[reader.weights]) for reader in self._readers.values()]
         if not any(_exponents(weight) for weight in weights):
             raise _NoGroup  # of no softmax: not known to be quicker
+        if any(is_better_in_memory(p.rows, b, least) for b, p in self.products.items()):
+            raise _NoGroup(IN_MEMORY)
         self._sums = {
             over_keys: [r for r in self._readers.values() if r.over_keys is over_keys]
             for over_keys in (False, True)

@@ -49,6 +49,7 @@ from braze.ir.kernels.schedule import (
     Store,
     offset,
 )
+from braze.schedule.analysis.cost import estimated
 from braze.schedule.matmul.matrices import matrix_of, read_through
 from braze.schedule.memory.allocate import memory_of, written
 from braze.shapes.expr import (
@@ -66,21 +67,31 @@ _LOG = logging.getLogger("braze.fusion")
 _PRODUCTS = ("aten::bmm", "aten::mm")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _AROUND = "it is not between two products that alone read what it reads and makes"
+IN_MEMORY = "the library's products of float32 are quicker, and its scores fit in memory"
 _FEWEST = 32  # queries: a kernel computes blocks of 64
 WIDEST = 256  # of queries and values: what a tile keeps is on the stack
 
 
 def fuse_attention_kernels(
-    program: LoopProgram, steps: Sequence[Step], settled: int, through: bool = False
+    program: LoopProgram,
+    steps: Sequence[Step],
+    settled: int,
+    through: bool = False,
+    float32_scores: int = 0,
 ) -> tuple[list[Step], int]:
     """The steps, and `settled` as it is then. through: what only converts or repeats queries, keys
-    or values is not made."""
+    or values is not made. float32_scores: bytes of scores of float32 queries, below which they stay
+    in memory."""
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
     found: list[Step | None] = list(steps)
     for number, step in enumerate(steps[: settled if settled >= 0 else len(steps)]):
         if isinstance(step, Kernel) and len(step.phases) == 3:
             places = _around(steps, number, kept)
-            made = _AROUND if places is None else _attention(steps, places, step, through)
+            made = (
+                _AROUND
+                if places is None
+                else _attention(steps, places, step, through, float32_scores)
+            )
             if places is None or isinstance(made, str):
                 _LOG.info("attention at %s: not one kernel: %s", step.name, made)
             else:
@@ -174,6 +185,13 @@ def _written_between(steps: Sequence[Step], first: int, last: int) -> set[Buffer
     return {b for s in steps[first + 1 : last] for b in written(s)}
 
 
+def is_better_in_memory(query: Matrix, scores: Buffer, least: int) -> bool:
+    """Whether scores of float32 queries are fewer bytes than `least`, at the sizes at hand."""
+    if query.buffer.dtype != torch.float32:
+        return False
+    return estimated(scores.shape) * scores.dtype.itemsize < least
+
+
 def is_product(step: Step) -> bool:
     """Whether a step is a call that multiplies two matrices, or two batches of them."""
     if not isinstance(step, ExternStep) or len(written(step)) != 1:
@@ -184,7 +202,7 @@ def is_product(step: Step) -> bool:
 
 
 def _attention(
-    steps: Sequence[Step], places: tuple[int, int], kernel: Kernel, through: bool
+    steps: Sequence[Step], places: tuple[int, int], kernel: Kernel, through: bool, least: int
 ) -> Kernel | str:
     before, behind = (steps[place] for place in places)
     assert isinstance(before, ExternStep) and isinstance(behind, ExternStep)
@@ -199,6 +217,8 @@ def _attention(
     matrices = _matrices(steps, before, behind, softmax, place, through)
     if isinstance(matrices, str):
         return matrices
+    if is_better_in_memory(matrices[0], scores, least):
+        return IN_MEMORY
     (m, length), (n, count) = softmax.rows[-1], softmax.keys
     weights = behind.call.args[0]
     expected = (place * as_expr(length) + m) * as_expr(count) + n
