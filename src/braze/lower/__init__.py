@@ -31,6 +31,7 @@ from braze.lower.operators import (
     pooling_backward,
     reductions,
     resizing,
+    resizing_backward,
     scattering,
     views,
 )
@@ -58,6 +59,7 @@ RULE_FAMILIES = (
     pooling_backward,
     reductions,
     resizing,
+    resizing_backward,
     scattering,
     views,
 )

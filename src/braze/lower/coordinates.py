@@ -155,3 +155,15 @@ def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
         strides.append(step)
         step = step if size in (0, 1) else product((step, size))
     return tuple(reversed(strides))
+
+
+def strides_like(shape: Sequence[Size], stride: Sequence[Size]) -> tuple[Size, ...]:
+    """Dense strides with the dimensions in the order of other strides; row-major where those are
+    no numbers."""
+    steps = [step if isinstance(step, int) else None for step in stride]
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps):
+        return contiguous_strides(shape)
+    order = sorted(range(len(shape)), key=lambda dim: (-known[dim], dim))
+    made = contiguous_strides([shape[dim] for dim in order])
+    return tuple(made[order.index(dim)] for dim in range(len(shape)))

@@ -50,6 +50,7 @@ from braze.lower.coordinates import (
     contiguous_strides,
     make_axes,
     plus,
+    strides_like,
 )
 from braze.lower.place import ComputedElements, Place, Stored, compose, whole
 from braze.lower.rounding import rounds_like_eager
@@ -517,11 +518,19 @@ class OperatorCall:
             return at
         return tuple(ZERO if size == 1 else c for c, size in zip(at[skipped:], shape, strict=True))
 
-    def temporary(self, dtype: torch.dtype, shape: Sequence[Size], body: Body) -> Stored:
-        """Define a buffer that no value of the graph names; contiguous."""
+    def temporary(
+        self,
+        dtype: torch.dtype,
+        shape: Sequence[Size],
+        body: Body,
+        like: Sequence[Size] | None = None,
+    ) -> Stored:
+        """Define a buffer that no value of the graph names; contiguous, or dense with its
+        dimensions in the order of these strides."""
         shape = tuple(shape)
         device = next(_tensor_type(v).device for v in self.node.outputs if v is not None)
-        kind = TensorType(dtype, shape, contiguous_strides(shape), device)
+        stride = contiguous_strides(shape) if like is None else strides_like(shape, like)
+        kind = TensorType(dtype, shape, stride, device)
         return self.lowering.define(kind, body, self.origin)
 
     def result(self, position: int, body: Body) -> Stored:

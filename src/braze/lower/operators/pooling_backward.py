@@ -1,4 +1,4 @@
-"""Gradients of pooling and resizing, as gathers: each input position folds over the windows that
+"""Gradients of pooling, as gathers: each input position folds over the windows that
 it lies in, so that no element is written twice. The gradient of a maximum goes to one position of
 its window: on the CPU ATen's scatter of it takes a tenth of the time of a gather; on a GPU it is a
 gather, too."""
@@ -28,7 +28,6 @@ from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
 from braze.lower.operators.pooling import Windows, make_windows, per_dim, window_count
 from braze.lower.operators.reductions import fold
-from braze.lower.operators.resizing import whole_factor
 from braze.lower.rules import Body, Lowered, add_rule
 from braze.shapes.expr import constant_value, floor_div, modulo, simplified
 
@@ -176,36 +175,6 @@ def _adaptive_avg_pool_backward(rank: int) -> Any:
     return lower
 
 
-def _upsample_nearest_backward(rank: int) -> Any:
-    """Only for whole factors: each input position sums the block that was made of it."""
-
-    def lower(
-        call: OperatorCall, grad_output: Value, output_size: Any, input_size: Any, *scales: Any
-    ) -> Lowered:
-        shape, outputs = call.output().shape[-rank:], call.shape_of(grad_output)[-rank:]
-        if 0 in (*shape, *outputs):
-            return None
-        found = [whole_factor(*pair) for pair in zip(shape, outputs, strict=True)]
-        factors = [factor for factor in found if factor is not None]
-        if len(factors) < rank:
-            return None
-        if any(s is not None and s != factor for s, factor in zip(scales, factors)):
-            return None
-        dtype = call.compute_dtype
-
-        def body(at: Coordinates) -> Scalar:
-            def element(k: Coordinates) -> Scalar:
-                moved = zip(at[-rank:], k, factors, strict=True)
-                point = (plus(times(c, f), inner) for c, inner, f in moved)
-                return call.read(grad_output, (*at[:-rank], *point), dtype)
-
-            return fold("sum", element, factors, tuple(range(rank)), False)(())
-
-        return body
-
-    return lower
-
-
 def _register() -> None:
     add_rule("max_pool2d_with_indices_backward", _max_pool_backward, exact=False)
     for rank in (2, 3):
@@ -213,8 +182,6 @@ def _register() -> None:
         add_rule(
             f"_adaptive_avg_pool{rank}d_backward", _adaptive_avg_pool_backward(rank), exact=False
         )
-    for rank in (1, 2, 3):
-        add_rule(f"upsample_nearest{rank}d_backward", _upsample_nearest_backward(rank), exact=False)
 
 
 _register()

@@ -122,7 +122,7 @@ def _upsample_nearest(rank: int) -> Any:
     return lower
 
 
-def _linear_source(
+def linear_source(
     c: Coordinate, size: Size, output: Size, align_corners: bool, scale: float | None, dtype: Any
 ) -> tuple[Scalar, Scalar, Scalar]:
     """(lower position, upper position, weight of the upper) along one dimension."""
@@ -172,7 +172,7 @@ def _upsample_linear(rank: int) -> Any:
 
         def body(at: Coordinates) -> Scalar:
             ends = [
-                _linear_source(c, n, m, align_corners, f, dtype)
+                linear_source(c, n, m, align_corners, f, dtype)
                 for c, n, m, f in zip(at[-rank:], sizes, outputs, factors, strict=True)
             ]
 
