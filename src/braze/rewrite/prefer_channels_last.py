@@ -89,6 +89,8 @@ _KEEP_LAYOUT = frozenset(
         "aten::hardswish",
         "aten::max_pool2d_with_indices",
         "aten::max_pool2d_with_indices_backward",
+        "aten::native_group_norm",
+        "aten::native_group_norm_backward",
         "aten::native_batch_norm_backward",
         "aten::upsample_bilinear2d",
         "aten::upsample_bilinear2d_backward",
