@@ -86,11 +86,15 @@ _KEEP_LAYOUT = frozenset(
         "aten::avg_pool2d_backward",
         "aten::cat",
         "aten::constant_pad_nd",
+        "aten::empty_like",
+        "aten::fill",
+        "aten::full_like",
         "aten::hardswish",
         "aten::max_pool2d_with_indices",
         "aten::max_pool2d_with_indices_backward",
         "aten::native_group_norm",
         "aten::native_group_norm_backward",
+        "aten::ones_like",
         "aten::native_batch_norm_backward",
         "aten::upsample_bilinear2d",
         "aten::upsample_bilinear2d_backward",
@@ -320,7 +324,7 @@ class _Mover:
             self.nodes.append(node)
         elif _is_view(node):
             self._add_view(node)
-        elif _keeps_layout(node.op) and "memory_format" not in dict(node.kwargs):
+        elif _keeps_layout(node.op) and not _asks_for_layout(node):
             moved = replace_operands(node, self.moved)
             reads_image = any(
                 value in self.moved and tuple(value.type.shape[2:]) != (1, 1)  # type: ignore[union-attr]
@@ -437,6 +441,15 @@ class _Mover:
         clone = aten.clone.default
         self.nodes.append(Node(clone, (source,), kwargs, (made,), near.origin, near.grad_enabled))
         return made
+
+
+def _asks_for_layout(node: Node) -> bool:
+    """Whether it names a layout; or needs one, as groups of an unknown number of channels do, which
+    the library normalizes row by row."""
+    if dict(node.kwargs).get("memory_format") not in (None, torch.preserve_format):
+        return True
+    is_grouped = node.op._schema.name.startswith("aten::native_group_norm")
+    return is_grouped and not isinstance(type_of(node.args[0]).shape[1], int)
 
 
 _SAME = frozenset({"aten.alias.default", "aten.detach.default"})

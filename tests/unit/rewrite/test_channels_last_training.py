@@ -250,3 +250,39 @@ def test_a_library_norms_backward_in_the_frame_is_ours() -> None:
     (node,) = graph.nodes
     assert str(node.op) == "aten.native_batch_norm_backward.default"
     assert node.args[3:5] == (None, None) and node.args[7] is True
+
+
+class Grouped(nn.Module):
+    """A residual block of diffusion models: norms over groups between convolutions with biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norms = nn.ModuleList([nn.GroupNorm(4, 8) for _ in range(3)])
+        self.convs = nn.ModuleList([nn.Conv2d(8, 8, 3, padding=1) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.stem(x)
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            y = y + conv(nn.functional.silu(norm(y)))
+        return (y.mean((2, 3)),)
+
+
+def test_norms_over_groups_keep_the_layout() -> None:
+    torch.manual_seed(0)
+    net, x = Grouped(), torch.randn(2, 3, 16, 16)
+    joint = trace_joint(_traced(net, x.clone().requires_grad_())[0])
+    moved = rewrite_joint(joint, Options())
+    nodes = (*moved.forward.nodes, *moved.backward)
+    norms = [n for n in nodes if "native_group_norm" in str(n.op)]
+    assert {n.outputs[0].type.stride[1] for n in norms} == {1}  # type: ignore[union-attr]
+    assert len(norms) == 6
+    images = [n for n in nodes if "clone" in str(n.op) and n.outputs[0].type.shape[2] == 16]  # type: ignore[union-attr]
+    assert len(images) == 4, "the input, for forward and backward, and the first and last gradient"
+    other = copy.deepcopy(net)
+    for call in (net, braze.compile(other, fullgraph=True)):
+        (made,) = call(x)
+        made.square().sum().backward()
+    for mine, theirs in zip(other.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+        assert mine.grad.stride() == theirs.grad.stride()
