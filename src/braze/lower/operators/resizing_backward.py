@@ -13,7 +13,7 @@ from typing import Any
 from braze.ir.graphs.graph import Value
 from braze.ir.kernels.loops import Guarded, Scalar
 from braze.ir.kernels.scalars import apply, literal
-from braze.ir.types import Size
+from braze.ir.types import Size, known_sizes
 from braze.lower.coordinates import (
     Coordinate,
     Coordinates,
@@ -23,9 +23,10 @@ from braze.lower.coordinates import (
     quotient,
     times,
 )
-from braze.lower.lowering import OperatorCall, Stored
+from braze.lower.lowering import OperatorCall
 from braze.lower.operators.reductions import fold
 from braze.lower.operators.resizing import linear_source, whole_factor
+from braze.lower.place import Stored
 from braze.lower.rules import DONE, Lowered, add_rule
 from braze.shapes.expr import as_expr
 
@@ -76,18 +77,18 @@ def _upsample_linear_backward(rank: int) -> Any:
         *scales: Any,
     ) -> Lowered:
         shape, outputs = call.output().shape, call.shape_of(grad_output)
-        sizes = (*shape[-rank:], *outputs[-rank:])
+        small, large = known_sizes(shape[-rank:]), known_sizes(outputs[-rank:])
         if call.device_of(grad_output).type not in _GATHERING or 0 in (*shape, *outputs):
             return None
-        if not call.compute_dtype.is_floating_point or not all(type(n) is int for n in sizes):
+        if not call.compute_dtype.is_floating_point or small is None or large is None:
             return None
         factors = scales if len(scales) == rank else (None,) * rank
-        pairs = list(zip(shape[-rank:], outputs[-rank:], factors, strict=True))
-        if not all(_is_even(*pair) for pair in pairs):
+        if not all(map(_is_even, small, large, factors)):
             return None
-        dims = [dim for dim in range(-rank, 0) if shape[dim] != outputs[dim]]
-        if any(_reach(shape[dim], outputs[dim], align_corners) > _MOST_SHARES for dim in dims):
+        reach = [_reach(n, m, align_corners) for n, m in zip(small, large) if n != m]
+        if any(n > _MOST_SHARES for n in reach):
             return None
+        dims = [dim for dim in range(-rank, 0) if small[dim] != large[dim]]
         place: Any = grad_output
         for number, dim in enumerate(dims):
             body = _shares(call, place, shape, outputs, dim, align_corners, factors[dim])
@@ -102,9 +103,8 @@ def _upsample_linear_backward(rank: int) -> Any:
     return lower
 
 
-def _is_even(size: Size, output: Size, scale: float | None) -> bool:
+def _is_even(size: int, output: int, scale: float | None) -> bool:
     """Whether the positions of the output lie as evenly as their number says."""
-    assert isinstance(size, int) and isinstance(output, int)
     return scale is None or scale <= 0 or scale * size == output
 
 
