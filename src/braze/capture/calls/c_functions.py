@@ -36,6 +36,7 @@ from braze.capture.calls.c_allowlist import (
 )
 from braze.capture.calls.call_cache import Way
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
+from braze.capture.calls.kept_hashes import ask_items
 from braze.capture.calls.torch_allowlist import is_binding_record, is_leaf_builtin
 from braze.capture.calls.torch_calls import (
     calls_the_program,
@@ -74,7 +75,6 @@ from braze.capture.state.special_methods import (
 )
 from braze.capture.state.string_escape import handed_over, settle_read
 from braze.class_facts import fact_of_class
-from braze.compat.python.bytecode_versions import BYTECODE
 from braze.compat.python.code_patching import target_of
 from braze.compat.python.packages import is_of_package
 from braze.compat.torch.state_setters import STATE_SETTERS
@@ -542,7 +542,13 @@ def call_seen(
     reentrant_calls: list[ReentrantCall] = []
     try:
         redirect(interpreter, functions, reentrant_calls)
-        args = _with_hash_asked(interpreter, function, args)
+        ask_items(
+            function,
+            args,
+            guard_context.known,
+            lambda key: interpreter.native(partial(_with_tripwire, hash, (key,), {})),
+            lambda: (interpreter.marks(), len(interpreter.draws)),
+        )
         if has_tensors:
             result = unnoted_call(interpreter, function, args, kwargs, _with_tripwire)
         else:
@@ -555,37 +561,6 @@ def call_seen(
     return interpreter.side_effects.original(result)
 
 
-def _with_hash_asked(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """The arguments of a call, for which a tuple that is a key asks its items for their hashes,
-    though it may know its own."""
-    if not BYTECODE.tuples_keep_hashes or len(args) < 2 or type(args[1]) is not tuple:
-        return args
-    key = _without_hash(args[1])
-    if function in _LOOKUPS:
-        return args[0], key, *args[2:]
-    if function in _KEEPING:
-        marks = interpreter.marks(), len(interpreter.draws)
-        interpreter.native(partial(_with_tripwire, hash, (key,), {}))
-        if (interpreter.marks(), len(interpreter.draws)) != marks:
-            raise BreakRequested("unsupported-container", "a key whose hash changes something")
-    return args
-
-
-def _without_hash(key: Any) -> Any:
-    """A tuple of the same items that knows no hash yet: one that does never asks its items, whose
-    answers would be in no guard."""
-    if type(key) is not tuple:
-        return key
-    return tuple([_without_hash(item) for item in key])
-
-
-# What looks for a key that it does not keep.
-_LOOKUPS = frozenset(
-    {operator.contains, operator.getitem, dict.get, dict.pop, dict.__contains__, set.__contains__}
-)
-_KEEPING = frozenset({dict.__setitem__, operator.setitem, dict.setdefault, set.add})
 # What stores its last argument, and drops nothing: it asks neither that nor what is stored. (A
 # deque may drop an item at the other end.) And what asks nothing of the items that are there.
 _ONLY_STORES = frozenset({list.append, list.insert})
