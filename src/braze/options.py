@@ -380,6 +380,13 @@ def warn_of_environment(variable: str, text: str, error: InvalidOption) -> None:
     warnings.warn(message, BrazeWarning, stacklevel=2)
 
 
+def warn_of_output(variable: str, path: object, error: OSError) -> None:
+    """Say that what a variable, or its option, asks for cannot be written there."""
+    reason = error.strerror or type(error).__name__
+    message = f"{variable}={str(path)!r} cannot be written: {reason}. The program goes on without."
+    warnings.warn(message, BrazeWarning, stacklevel=2)
+
+
 def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
     """The text of BRAZE_LOGS, empty where it is not set."""
     return environment.get("BRAZE_LOGS", "")

@@ -34,7 +34,7 @@ from braze.ir.kernels.kernel import KernelSources, print_sources
 from braze.ir.kernels.loops import Buffer, bytes_of
 from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.ir.types import TensorType
-from braze.options import Options
+from braze.options import Options, warn_of_output
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.shapes.expr import as_expr
 
@@ -182,14 +182,14 @@ main()
 class DebugFolder:
     """The folder of one graph, where the option `debug_dir` names one; else nothing is written.
 
-    What cannot be written, or said as Python, is said in its file, or left out: a compile does not
-    fail for it.
+    A graph that Python cannot say is printed in its file. A folder that cannot be written is warned
+    of once: a compile does not fail for it.
     """
 
-    __slots__ = ("_folder", "_title")
+    __slots__ = ("_folder", "_root", "_title")
 
     def __init__(self, options: Options, title: str) -> None:
-        self._title = title
+        self._title, self._root = title, options.debug_dir
         self._folder: Path | None = None
         if options.debug_dir:
             found = re.match(r"braze (.*) \(.*, graph (\d+)$", title)
@@ -225,8 +225,9 @@ class DebugFolder:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / name).write_text(text())
-        except OSError:
-            return
+        except OSError as error:
+            warn_of_output("BRAZE_DEBUG", self._root, error)
+            self._folder = None
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ import torch
 from braze.compile_records import LISTENERS, CompileEvent, CompileRecord
 from braze.kept_texts import KeptTexts, KernelNote
 from braze.kernel_times import GraphTimes, MachineRates
+from braze.options import warn_of_output
 from braze.report.program_text import ProgramPrinter
 from braze.trace import JOURNAL
 
@@ -41,11 +42,15 @@ class TraceFolder:
         self._folder, self._times = folder, times or GraphTimes()
 
     def __call__(self, event: CompileEvent) -> None:
-        if event.record is not None:
+        if event.record is None:
+            return
+        line = json.dumps(as_data(event.record), default=str)
+        try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            line = json.dumps(as_data(event.record), default=str)
             with open(self._folder / f"compiles_{os.getpid()}.jsonl", "a") as file:
                 file.write(line + "\n")
+        except OSError as error:
+            warn_of_output("BRAZE_TRACE", self._folder, error)
 
     def write_eager_calls(self) -> None:
         """Write what calls were left to eager so far, and why."""

@@ -73,6 +73,17 @@ def test_symbolic_sizes_get_numbers(tmp_path: Path) -> None:
     assert "softmax" in _ran(folder / "07_benchmark.py")
 
 
+def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    options = {"debug_dir": str(tmp_path / "file")}
+    compiled = braze.compile(lambda x: x * 3, options=options)
+    with pytest.warns(braze.exc.BrazeWarning) as said:
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    (warning,) = [str(each.message) for each in said]
+    assert warning.startswith(f"BRAZE_DEBUG={str(tmp_path / 'file')!r} cannot be written: ")
+    assert "directory" in warning or "exists" in warning
+
+
 def test_nothing_is_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     braze.compile(lambda x: x + 1)(torch.ones(3))
