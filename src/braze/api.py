@@ -48,6 +48,8 @@ from braze.marks import mark_dynamic as mark_dynamic
 from braze.marks import mark_static as mark_static
 from braze.marks import mark_unbacked as mark_unbacked
 from braze.marks import maybe_mark_dynamic as maybe_mark_dynamic
+from braze.marks import nested_compile_region as nested_compile_region
+from braze.marks import nonstrict_trace as nonstrict_trace
 from braze.marks import substitute_in_graph as substitute_in_graph
 from braze.options import MODES, SETTINGS, Options, config, resolve
 from braze.packages import load_package as load_package

@@ -31,6 +31,7 @@ class Mark(enum.Enum):
     ALLOW_IN_GRAPH = (
         "allow_in_graph"  # call it on fake tensors without interpreting its Python code
     )
+    NONSTRICT_TRACE = "nonstrict_trace"  # the same, with what it closes over, and any containers
     ASSUME_CONSTANT = "assume_constant_result"  # call it once while capturing, its result is fixed
     GRAPH_BREAK = "graph_break"  # `braze.graph_break` itself
     IS_COMPILING = "is_compiling"  # `braze.is_compiling` itself: True while capturing
@@ -104,6 +105,41 @@ def allow_in_graph(function: Any) -> Any:
     It must be traceable: called on tensors without data it does torch operations only.
     """
     return _mark_each(function, Mark.ALLOW_IN_GRAPH)
+
+
+def nonstrict_trace(function: Any) -> Any:
+    """Trace a function by running it on fake tensors, without interpreting its Python code; a
+    decorator.
+
+        @braze.nonstrict_trace
+        def step(batch): ...            what it does besides calling torch is done in the trace
+
+    Arguments and results are tensors, numbers, and containers of them (classes by
+    `torch.utils._pytree.register_pytree_node`); other arguments are told apart by identity. Tensors
+    that it closes over are inputs of the graph; nothing else that it reads is guarded.
+    """
+    if not isinstance(function, types.FunctionType):
+        raise UserError(f"nonstrict_trace takes a Python function, not {function!r}.")
+    MARKS.put(function, Mark.NONSTRICT_TRACE)
+    return function
+
+
+def nested_compile_region(
+    function: Any = None, *, max_reuse_entries: int = 8, reuse_hash_fn: Any = None
+) -> Any:
+    """Say that a function is called often in a program, as a layer is, with the same work each
+    time; a decorator, with or without arguments.
+
+    Braze finds equal parts of a graph unasked, and compiles their kernels once: the function is
+    part of its caller's graph, where it is fused with what stands around it, and gives eager's
+    results. max_reuse_entries, reuse_hash_fn: of `torch.compiler.nested_compile_region`; no entry
+    of a cache is made, and none compared.
+    """
+    if function is None:
+        return lambda function: nested_compile_region(function)
+    if not callable(function):
+        raise UserError(f"nested_compile_region takes a callable, not {function!r}.")
+    return function
 
 
 def disallow_in_graph(function: Any) -> Any:

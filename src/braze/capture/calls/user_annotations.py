@@ -11,6 +11,7 @@ import torch
 from braze.capture.calls.concurrency import is_concurrent
 from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answers
+from braze.capture.calls.nonstrict import call_nonstrict
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.frames.control_signals import BreakRequested, CannotRebuild
 from braze.capture.objects.attribute_load import load_class_attribute
@@ -103,6 +104,8 @@ def call_marked(
         if _is_procedure(function, args, kwargs):
             return _call_procedure(interpreter, function, args, name)
         return leaf_call(interpreter, function, args, kwargs)
+    if mark is Mark.NONSTRICT_TRACE:
+        return call_nonstrict(interpreter, function, args, kwargs)
     if mark is Mark.ASSUME_CONSTANT:
         return _call_once(interpreter, function, args, kwargs, name)
     note = MARKS.note_of(function)

@@ -25,6 +25,7 @@ from braze.capture.calls.functorch import (
 )
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.calls.kernel_launches import call_launch
+from braze.capture.calls.nonstrict import call_nonstrict
 from braze.capture.calls.torch_allowlist import may_be_leaf, takes_as_leaf
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.calls.user_annotations import (
@@ -301,8 +302,9 @@ def _prepare_function(
     if is_compiler_function(function):
         if region_of_compiler(function) is not None:
             return None, call_in_region(interpreter, function, args, kwargs)
-        replaced = traced_whole(function) or replaced_by_compiler(function)
-        if replaced is None:
+        if (whole := traced_whole(function)) is not None:
+            return None, call_nonstrict(interpreter, whole, args, kwargs)
+        if (replaced := replaced_by_compiler(function)) is None:
             return None, ask_compiler(interpreter, function, args, kwargs)
         interpreter.guard_context.source_of_function(replaced)
         return prepare(interpreter, replaced, args, kwargs)
