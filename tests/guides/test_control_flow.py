@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch._higher_order_ops.scan import scan
 from torch.func import grad, vmap
 
 import braze
+from braze.ir.graphs import region
 from braze.trace import Journal
 from tests.guides.graphs import in_one_graph
 
@@ -108,6 +110,49 @@ def test_scan_as_its_documentation_shows_it() -> None:
     rows = torch.arange(5.0)[:, None]
     last, sums = in_one_graph(program, torch.zeros(1), rows)
     torch.testing.assert_close((last, sums), (torch.tensor([10.0]), rows.cumsum(0)))
+
+
+def _stacked(add: Any, carried: torch.Tensor, rows: torch.Tensor) -> Any:
+    """What `scan` gives, by Python's own loop."""
+    made = []
+    for row in rows:
+        carried, result = add(carried, row)
+        made.append(result)
+    return carried, torch.stack(made)
+
+
+def _gradients(loop: Any, orders: int) -> Any:
+    """Gradients of the squares of gradients, so many times."""
+
+    def program(start: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> Any:
+        def turn(carried: torch.Tensor, row: torch.Tensor) -> Any:
+            return ((carried * row.sin()) @ weight).tanh(), (carried * row).square()
+
+        given = start, rows, weight
+        last, results = loop(turn, start, rows)
+        found = torch.autograd.grad(last.prod() + results.sum(), given, create_graph=True)
+        for order in range(2, orders + 1):
+            squares = torch.stack([each.square().sum() for each in found])
+            found = torch.autograd.grad(squares.sum(), given, create_graph=order < orders)
+        return found
+
+    return program
+
+
+@pytest.mark.parametrize("orders", [2, pytest.param(3, marks=pytest.mark.nightly)])
+def test_gradients_of_gradients_through_scan(orders: int) -> None:
+    """One graph, whose programs are as many for four rows as for two: a turn's, and those of its
+    gradients."""
+    counts = []
+    for length in (2, 4):
+        given = [torch.rand(shape, requires_grad=True) for shape in ((3,), (length, 3), (3, 3))]
+        with mock.patch.object(region, "with_layouts", wraps=region.with_layouts) as compiled:
+            found = braze.compile(_gradients(scan, orders), fullgraph=True)(*given)
+        torch.testing.assert_close(
+            found, _gradients(_stacked, orders)(*given), rtol=1e-4, atol=1e-5
+        )
+        counts.append(compiled.call_count)
+    assert counts[0] == counts[1] > 2
 
 
 def test_map_as_its_documentation_shows_it() -> None:

@@ -83,6 +83,7 @@ class RegionOp:
     is_open: the sizes in the graphs are those of a trace that goes on.
     gradients: the operators that `differentiate` gave, by what was asked. runners: of the graphs,
     by eager kernels, once they ran so.
+    turns: of the gradient of a scan, the calls of its graphs, once gradients flow through it.
     loop: of the gradient of a loop, which gradients there are.
     carried, rows: of a scan and its gradient, how many operands begin what is carried, and how many
         behind those are taken row by row.
@@ -96,6 +97,7 @@ class RegionOp:
     is_open: bool = False
     gradients: dict[Any, RegionOp] = field(default_factory=dict)
     runners: list[Program] = field(default_factory=list)
+    turns: list[RegionOp] = field(default_factory=list)
     loop: LoopGradient | None = None
     carried: int = 0
     rows: int = 0
@@ -178,6 +180,8 @@ def call_region(
     a type, or a tensor that a contiguous result has the shape, dtype and device of."""
     tracked = torch.is_grad_enabled() and any(op.differentiable)
     if tracked and any(operand.requires_grad for operand in operands):
+        if op.kind is RegionKind.SCAN_GRADIENT and not sizes:
+            return _scan_gradient_by_turns(op, operands, execute)
         return tuple(_TakenRegion.apply(op, sizes, types, execute, *operands))  # type: ignore[no-untyped-call]
     return execute(op, operands, sizes, types)
 
@@ -353,6 +357,28 @@ def _run_scan_gradient(
     kept = [wants for wants, flows in zip(loop.wanted, loop.flows) if flows]
     begun = [t for t, wants in zip(flowing, kept, strict=True) if wants]
     return [*begun, *map(torch.stack, zip(*reversed(of_rows), strict=True)), *totals]
+
+
+def _scan_gradient_by_turns(
+    op: RegionOp, operands: Sequence[Any], execute: Execute
+) -> Sequence[torch.Tensor]:
+    """The same for gradients of gradients: a call of one graph for each row and each graph, all of
+    which share two programs, and have gradients of any order themselves."""
+    if not op.turns:
+        for graph in op.graphs:
+            flows = tuple([_is_floating(output.value.type) for output in graph.outputs])
+            op.turns.append(RegionOp(RegionKind.CALL, (graph,), flows, op.differentiate))
+
+    def program(call: RegionOp) -> Program:
+        types = [output.value.type for output in call.graphs[0].outputs]
+        return lambda inputs: call_region(call, inputs, (), types, execute)
+
+    return _run_scan_gradient(op, list(map(program, op.turns)), operands, ())
+
+
+def _is_floating(kind: ValueType) -> bool:
+    assert isinstance(kind, TensorType)
+    return kind.dtype.is_floating_point or kind.dtype.is_complex
 
 
 def _parts_of_scan(op: RegionOp, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
