@@ -179,8 +179,8 @@ def test_regions_are_compiled_once(region: Mark, capsys: pytest.CaptureFixture[s
 
         x = torch.randn(5, 4, requires_grad=True)
         wanted = torch.autograd.grad(function(x).sum(), x)
-        compiled = braze.compile(function, fullgraph=True)
         with recorded() as journal:
+            compiled = braze.compile(function, fullgraph=True)
             braze.set_logs("output_code")
             try:
                 capsys.readouterr()
