@@ -140,18 +140,17 @@ BZ_INLINE double bz_tanh(double x) { return tanh(x); }
 BZ_INLINE double bz_erf(double x) { return erf(x); }
 
 // NaN wins in the first two, loses in the others.
-// x or y by a condition that is one for all lanes: GCC makes a branch of ?: then, and vectorises no
-// loop that holds one.
-template <class T> BZ_INLINE T bz_choose(bool c, T x, T y) {
-    const T mask = (T)-(T)c;
-    return (T)((x & mask) | (y & (T)~mask));
+// x where all bits of a mask are set, y where none is: GCC makes a branch of ?: where the condition
+// is one for all lanes, and vectorises no loop that holds one.
+template <class M, class T> BZ_INLINE T bz_choose(M mask, T x, T y) {
+    return (T)((x & (T)mask) | (y & (T)~mask));
 }
 BZ_INLINE bool bz_choose(bool c, bool x, bool y) { return (c & x) | (!c & y); }
-BZ_INLINE float bz_choose(bool c, float x, float y) {
-    return __builtin_bit_cast(float, bz_choose(c, __builtin_bit_cast(u32, x), __builtin_bit_cast(u32, y)));
+BZ_INLINE float bz_choose(u32 mask, float x, float y) {
+    return __builtin_bit_cast(float, bz_choose(mask, __builtin_bit_cast(u32, x), __builtin_bit_cast(u32, y)));
 }
-BZ_INLINE double bz_choose(bool c, double x, double y) {
-    return __builtin_bit_cast(double, bz_choose(c, __builtin_bit_cast(u64, x), __builtin_bit_cast(u64, y)));
+BZ_INLINE double bz_choose(u64 mask, double x, double y) {
+    return __builtin_bit_cast(double, bz_choose(mask, __builtin_bit_cast(u64, x), __builtin_bit_cast(u64, y)));
 }
 
 template <class T> BZ_INLINE T bz_maximum(T x, T y) { return (x > y) | (x != x) ? x : y; }

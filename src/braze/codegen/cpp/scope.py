@@ -187,7 +187,7 @@ def _apply(scope: CppScope, scalar: Apply, guard: BoundsCheck | None) -> CppTerm
         raise NotImplementedError(f"C++ has no {scalar.op} on {dtype}; ask `supports` first")
     level = max(term.level for term in operands)
     if scalar.op == "where":
-        template = _choice(scope, scalar.dtype, operands[0].level, level)
+        template = _choice(scope, scalar.dtype, operands[0], level)
     text = template.format(*(term.text for term in operands))
     if "bad" in template:
         scope.faults = True
@@ -202,12 +202,22 @@ def _apply(scope: CppScope, scalar: Apply, guard: BoundsCheck | None) -> CppTerm
     return scope.assign(text, scalar.dtype, level)
 
 
-def _choice(scope: CppScope, dtype: torch.dtype, condition: int, level: int) -> str:
-    """The template of a choice between two values, from the levels of its condition and itself."""
-    if condition < scope.depth == level:
-        value = TYPES[dtype].value
-        return f"bz_choose({{0}}, ({value}){{1}}, ({value}){{2}})"
-    return "{0} ? {1} : {2}"
+# Unsigned integers, by their bytes.
+_MASKS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+
+
+def _choice(scope: CppScope, dtype: torch.dtype, condition: CppTerm, level: int) -> str:
+    """The template of a choice between two values, made at a level. Where one condition serves all
+    lanes of a vector, its mask is made outside of the loop: GCC vectorises no conversion of a bool
+    from there."""
+    if not condition.level < scope.depth == level:
+        return "{0} ? {1} : {2}"
+    value, chosen = TYPES[dtype].value, "{0}"
+    if dtype != torch.bool:
+        kind = _MASKS[dtype.itemsize]
+        text = f"({TYPES[kind].value})-({TYPES[kind].value}){condition.text}"
+        chosen = scope.assign(text, kind, condition.level).text
+    return f"bz_choose({chosen}, ({value}){{1}}, ({value}){{2}})"
 
 
 def _decided_conjunction(op: str, operands: list[CppTerm]) -> CppTerm | None:
@@ -275,7 +285,7 @@ def _guarded(scope: CppScope, scalar: Guarded, guard: BoundsCheck | None) -> Cpp
     value = scope.emit(scalar.value, inside)
     other = scope.emit(scalar.other, _both(scope, guard, negated))
     level = max(condition.level, value.level, other.level)
-    template = _choice(scope, scalar.dtype, condition.level, level)
+    template = _choice(scope, scalar.dtype, condition, level)
     text = template.format(condition.text, value.text, other.text)
     return scope.assign(text, scalar.dtype, level)
 
