@@ -27,7 +27,7 @@ from braze.ir.graphs.random_ops import drawing_devices
 from braze.ir.graphs.region import compile_regions
 from braze.ir.graphs.run_graph import compile_graph_runner
 from braze.ir.kernels.loops import Buffer, BufferView, LoopProgram
-from braze.ir.kernels.run_loops import run_loops_in_memory
+from braze.ir.kernels.run_loops import OutOfBounds, run_loops_in_memory
 from braze.ir.kernels.schedule import ExternStep, Kernel, Schedule, Step, origins_of
 from braze.ir.origin import Origin
 from braze.ir.passes import FAILED_PASS
@@ -120,6 +120,8 @@ class _GraphWalk:
         """Raises _Found where the function is wrong, or cannot run."""
         try:
             found = self.run(function)
+        except OutOfBounds as error:
+            raise _Found(Suspect(WRONG, stage, part, str(error), origins)) from error
         except Exception as error:
             raise _Found(Suspect(CRASH, stage, part, _text(error), origins)) from error
         if difference := self.difference(found):
@@ -185,6 +187,8 @@ class _GraphWalk:
         memory = self.memory
         try:
             found = self.run(self._evaluated(program))
+        except OutOfBounds as error:  # memory that is next to a buffer may hold the right value
+            raise _Found(Suspect(WRONG, stage, name, str(error))) from error
         except Exception:  # the evaluator knows the programs of lowering, not all of these
             self.memory = memory
             return

@@ -6,15 +6,21 @@ an input, of the value that it had; so every set of nodes is a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 
-from braze.ir.graphs.graph import Graph, Node, Output, Value, operands
+from braze.diagnose.fixed_sizes import with_fixed_sizes
+from braze.ir.graphs.graph import Graph, Node, Output, Value, computed_symbol, operands
+from braze.ir.graphs.graph_sizes import told_sizes
 from braze.ir.graphs.run_graph import run_graph
+from braze.ir.types import Size, TensorType
 from braze.runtime.dispatch.shadow_check import copies_of
+from braze.shapes.binding import NO_SIZES, bind_symbols
+from braze.shapes.expr import Symbol
+from braze.shapes.substitution import evaluate
 
 Fails: TypeAlias = Callable[[Graph, Sequence[Any]], bool]
 
@@ -25,10 +31,12 @@ def shrink(
     graph: Graph, inputs: Sequence[Any], fails: Fails, first: Iterable[Node] = ()
 ) -> tuple[Graph, list[Any]]:
     """The graph of few nodes, and its inputs, for which `fails` holds; the graph itself where it
-    has symbolic sizes, or where it fails only as a whole. first: nodes to be tried alone."""
-    if graph.sizes.symbols() or graph.sizes.numbers:
-        return graph, list(inputs)
+    fails only as a whole. first: nodes to be tried alone.
+
+    Symbolic sizes are those of the inputs where the graph still fails so, else they stay symbols.
+    """
     values = values_of(graph, inputs)
+    known = symbol_values(graph, inputs, values)
     trials = 0
 
     def holds(nodes: Sequence[Node]) -> bool:
@@ -36,10 +44,7 @@ def shrink(
         trials += 1
         if not nodes or trials > MOST_TRIALS:
             return False
-        try:
-            return fails(*part_of(graph, nodes, values))
-        except Exception:  # such a part is no program: a write without what it writes to
-            return False
+        return _holds(fails, *part_of(graph, nodes, values, known))
 
     nodes = list(graph.nodes)
     named = [node for node in nodes if node in set(first)]
@@ -47,7 +52,10 @@ def shrink(
         nodes = named
     elif not holds(nodes):
         return graph, list(inputs)
-    return part_of(graph, _fewest(nodes, holds), values)
+    small, given = part_of(graph, _fewest(nodes, holds), values, known)
+    fixed = with_fixed_sizes(small, known)
+    count = len(fixed.inputs)
+    return (fixed, given[:count]) if _holds(fails, fixed, given[:count]) else (small, given)
 
 
 def values_of(graph: Graph, inputs: Sequence[Any]) -> dict[Value, Any]:
@@ -63,27 +71,61 @@ def values_of(graph: Graph, inputs: Sequence[Any]) -> dict[Value, Any]:
     return values
 
 
+def symbol_values(
+    graph: Graph, inputs: Sequence[Any], values: Mapping[Value, Any]
+) -> dict[Symbol, int]:
+    """The number of each symbol in a call. inputs: the graph's, and then the numbers of its sizes;
+    values: of the graph's values."""
+    numbers: list[tuple[Any, Size]] = [*zip(inputs[len(graph.inputs) :], graph.sizes.numbers)]
+    for value, given in zip(graph.inputs, inputs):
+        if isinstance(value.type, TensorType):
+            numbers += zip((*given.shape, *given.stride()), (*value.type.shape, *value.type.stride))
+    known = {
+        symbol: int(values[made])
+        for node in graph.nodes
+        for made in node.outputs
+        if made is not None and (symbol := computed_symbol(node)) is not None
+    }
+    for binding in bind_symbols(numbers, graph.sizes.derived):
+        rest = evaluate(binding.rest, known)
+        place = rest if binding.place is None else (binding.place - rest) // binding.factor
+        known[binding.symbol] = place
+    for binding in graph.sizes.following(known.keys()):
+        known[binding.symbol] = evaluate(binding.rest, known)
+    return known
+
+
 def part_of(
-    graph: Graph, nodes: Sequence[Node], values: dict[Value, Any]
+    graph: Graph, nodes: Sequence[Node], values: dict[Value, Any], known: Mapping[Symbol, int]
 ) -> tuple[Graph, list[Any]]:
-    """The nodes as a graph, and its inputs. It returns what the nodes make and do not read."""
+    """The nodes as a graph, and its inputs, the numbers of its sizes at their end. It returns what
+    the nodes make and do not read. known: the number of each symbol."""
     made = dict.fromkeys(v for node in nodes for v in node.outputs if v is not None)
     read = dict.fromkeys(v for node in nodes for v in operands(node))
     constants = tuple([c for c in graph.constants if c.value in read])
-    known = {c.value for c in constants}
-    inputs = tuple([v for v in read if v not in made and v not in known])
+    constant = {c.value for c in constants}
+    inputs = tuple([v for v in read if v not in made and v not in constant])
     writes = tuple([m for m in graph.mutations if m.input in inputs and m.value in made])
     wanted = {output.value for output in graph.outputs}
     results = [v for v in made if v not in read or v in wanted]
     outputs = tuple(map(Output, results))
     part = replace(
         graph, inputs=inputs, constants=constants, nodes=tuple(nodes), outputs=outputs,
-        mutations=writes, used_once=frozenset(),
+        mutations=writes, sizes=NO_SIZES, used_once=frozenset(),
     )  # fmt: skip
-    return part, copies_of([values[v] for v in inputs])
+    sizes = told_sizes(part, graph.sizes.derived)
+    numbers = [evaluate(number, known) for number in sizes.numbers]
+    return replace(part, sizes=sizes), [*copies_of([values[v] for v in inputs]), *numbers]
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _holds(fails: Fails, graph: Graph, inputs: Sequence[Any]) -> bool:
+    try:
+        return fails(graph, inputs)
+    except Exception:  # such a part is no program: a write without what it writes to
+        return False
 
 
 def _fewest(nodes: list[Node], holds: Callable[[Sequence[Node]], bool]) -> list[Node]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from braze.devices import Device, device_of_type
-from braze.diagnose.shrink import part_of, values_of
+from braze.diagnose.shrink import part_of, symbol_values, values_of
 from braze.diagnose.suspect import SLOW, Suspect
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, devices_of, main_device
@@ -123,12 +123,13 @@ def _slow_kernel(
     kernels = {step.name: step for step in plan.steps if isinstance(step, Kernel)}
     spent = {name: each.least for name, each in times.items() if name in kernels}
     values = values_of(graph, inputs)
+    known = symbol_values(graph, inputs, values)
     for name in sorted(spent, key=lambda name: -spent[name]):
         places = {_place(origin) for origin in origins_of(kernels[name])}
         nodes = [node for node in graph.nodes if _place(node.origin) in places]
         if not nodes:
             continue
-        part, given = part_of(graph, nodes, values)
+        part, given = part_of(graph, nodes, values, known)
         eager = seconds_of(compile_graph_runner(part), given)
         if spent[name] > SLOWER * eager:
             return kernels[name], f"{_us(spent[name])}, the operators of its lines {_us(eager)}"

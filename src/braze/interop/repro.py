@@ -16,6 +16,8 @@ import torch
 
 from braze.interop.fx_graph import aten_to_fx
 from braze.ir.graphs.graph import Graph
+from braze.ir.graphs.graph_sizes import symbols_of
+from braze.ir.tolerances import ROUNDINGS, TOLERANCES
 
 FOLDER = "braze_repros"
 # Names in fx's code that the script has anyway, or does not use.
@@ -45,31 +47,68 @@ class Graph(torch.nn.Module):
 
 {forward}
 
+# Of the largest value, by dtype: how far a result may be from eager's.
+TOLERANCES = {{{tolerances}}}
+
+
+def difference(mine, theirs):
+    """The largest difference over the largest value."""
+    if not isinstance(theirs, torch.Tensor):
+        return 0.0 if mine == theirs or mine != mine and theirs != theirs else inf
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        return inf
+    wide = torch.complex128 if theirs.is_complex() else torch.float64
+    a, b = mine.detach().to(wide), theirs.detach().to(wide)
+    apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0, a - b).abs().nan_to_num(inf)
+    return float(apart.max()) / (largest_of(theirs) or 1.0) if apart.numel() else 0.0
+
+
+def limit(mine, theirs):
+    """What of it is rounding: of the result, and of sums that cancel."""
+    if not isinstance(mine, torch.Tensor) or theirs.dtype not in TOLERANCES:
+        return 0.0
+    dtype = precision(mine, theirs)
+    noise = {roundings} * torch.finfo(dtype).eps * max(map(largest_of, inputs), default=0.0)
+    return max(TOLERANCES[dtype], noise / (largest_of(theirs) or 1.0))
+
+
+def precision(mine, theirs):
+    """The dtype in which values were computed: float64 that float32 was converted to is float32."""
+    dtype = theirs.dtype
+    narrow = {{torch.float64: torch.float32, torch.complex128: torch.complex64}}.get(dtype, dtype)
+    return narrow if all(x.to(narrow).to(dtype).equal(x) for x in (mine, theirs)) else dtype
+
+
+def largest_of(x):
+    """The largest finite value of a tensor of floating point numbers; of anything else 0."""
+    if not isinstance(x, torch.Tensor) or x.dtype not in TOLERANCES or not x.numel():
+        return 0.0
+    return float(x.detach().abs().double().nan_to_num(0, 0, 0).max())
+
+
 DATA = """
 {data}
 """
 inputs, constants = torch.load(io.BytesIO(base64.b64decode(DATA)), weights_only=True)
-graph, worst = Graph(constants), 0.0
+graph, is_wrong = Graph(constants), False
 torch.manual_seed(0)
 theirs = copy.deepcopy(inputs)
 expected = [*graph(*theirs), *theirs]
 torch.manual_seed(0)
 mine = copy.deepcopy(inputs)
-found = [*braze.compile(graph, fullgraph=True)(*mine), *mine]
+found = [*braze.compile(graph, {arguments})(*mine), *mine]
 for number, (a, b) in enumerate(zip(found, expected)):
-    if isinstance(b, torch.Tensor) and b.numel():
-        wide = torch.complex128 if b.is_complex() else torch.float64
-        a, b = a.detach().to(wide), b.detach().to(wide)
-        error = float((a - b).abs().max()) / (float(b.abs().max()) or 1.0)
-        print(f"{{number}}: {{error:.2e}} of the largest value")
-        worst = max(worst, error)
-sys.exit(worst > {tolerance})
+    error = difference(a, b)
+    print(f"{{number}}: {{error:.2e}} of the largest value")
+    is_wrong |= error > limit(a, b)
+sys.exit(is_wrong)
 '''
 
 
-def write_repro(graph: Graph, inputs: Sequence[Any], reason: str, tolerance: float = 1e-4) -> Path:
-    """Write the script, to the folder `braze_repros` here, or with temporary files where that
-    cannot be written. Raises NotExpressible for a graph that no Python code says."""
+def write_repro(graph: Graph, inputs: Sequence[Any], reason: str) -> Path:
+    """Write the script for a graph and its inputs, with the numbers of `Graph.sizes` at their end,
+    to the folder `braze_repros` here, or with temporary files where that cannot be written. Raises
+    NotExpressible for a graph that no Python code says."""
     module = aten_to_fx(graph)
     code = module.graph.python_code("self")
     imports = [
@@ -89,7 +128,9 @@ def write_repro(graph: Graph, inputs: Sequence[Any], reason: str, tolerance: flo
         imports="\n".join([*given, *imports]),
         forward=textwrap.indent(code.src.strip(), "    "),
         data=data,
-        tolerance=tolerance,
+        arguments="fullgraph=True, dynamic=True" if symbols_of(graph) else "fullgraph=True",
+        tolerances=", ".join(f"{dtype}: {tolerance}" for dtype, tolerance in TOLERANCES.items()),
+        roundings=ROUNDINGS,
     )
     for folder in (Path(FOLDER), Path(tempfile.gettempdir()) / FOLDER):
         try:

@@ -41,11 +41,14 @@ class LogFormatter(logging.Formatter):
         # Programs begin on a line of their own, so that they can be copied.
         space = "\n" if "\n" in message and artefact in PROGRAMS else " "
         head = f"{origin} [{artefact}]" if origin else f"[{artefact}]"
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            head = f"[rank{torch.distributed.get_rank()}]: {head}"
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
-        return f"{head}{space}{message.rstrip()}"
+        text = f"{head}{space}{message.rstrip()}"
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            # Lines of several processes come mixed.
+            rank = torch.distributed.get_rank()
+            text = "\n".join([f"[rank{rank}]: {line}" for line in text.split("\n")])
+        return text
 
 
 @final

@@ -84,10 +84,25 @@ def _missing_mask(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(cpp_scope._EMITTERS, Guarded, unguarded)
 
 
+def _mask_lost_in_pass(patch: pytest.MonkeyPatch) -> None:
+    def rewrite(node: Any, below: Any) -> Any:
+        found = replace_children(node, below)
+        return found.value if isinstance(found, Guarded) else found
+
+    def after(statements: list[Statement]) -> list[Statement]:
+        return [
+            replace(s, body=rebuild(s.body, rewrite)) if isinstance(s, Definition) else s
+            for s in statements
+        ]
+
+    _in_pass(patch, "inline", after)
+
+
 FAULTS = {
     "crash in lowering": Fault(_crash_in_lowering, "crash", "lower", operator="sigmoid"),
     "wrong constant": Fault(_wrong_constant, "wrong value", "schedule", "inline"),
     "wrong index": Fault(_wrong_index, "wrong value", "lower", operator="constant_pad_nd"),
     "missing mask": Fault(_missing_mask, "wrong value", "codegen", operator="constant_pad_nd"),
+    "mask lost in a pass": Fault(_mask_lost_in_pass, "wrong value", "schedule", "inline"),
     "reordering": Fault(_reordering, "crash", "schedule", "split_reduction"),
 }

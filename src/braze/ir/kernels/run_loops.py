@@ -35,13 +35,19 @@ from braze.shapes.binding import bind_symbols, raise_unmet
 from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, symbols
 from braze.shapes.substitution import evaluate
 
+
+class OutOfBounds(RuntimeError):
+    """A load or a store leaves its buffer: an index or a guard of the program is wrong."""
+
+
 Tensor: TypeAlias = torch.Tensor
 Grid: TypeAlias = Mapping[Symbol, Tensor]
 
 
 def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
     """The outputs for the inputs (tensors, then numbers), as views of the evaluator's buffers;
-    mutated inputs are written last. Raises IndexError where a checked index is out of range."""
+    mutated inputs are written last. Raises IndexError where a checked index is out of range,
+    OutOfBounds where another leaves its buffer."""
     return run_loops_in_memory(program, inputs)[0]
 
 
@@ -327,7 +333,7 @@ def _evaluate_load(scalar: Load, point: _Point) -> Tensor:
 def _require_inside(coordinates: Sequence[Tensor], shape: Sequence[int], what: str) -> None:
     for n, (coordinate, size) in enumerate(zip(coordinates, shape, strict=True)):
         if coordinate.numel() and not (0 <= int(coordinate.min()) <= int(coordinate.max()) < size):
-            raise RuntimeError(f"{what}: coordinate {n} leaves [0, {size})")
+            raise OutOfBounds(f"{what}: coordinate {n} leaves [0, {size})")
 
 
 def _require_inside_where(
@@ -335,7 +341,7 @@ def _require_inside_where(
 ) -> None:
     for n, (coordinate, size) in enumerate(zip(coordinates, shape, strict=True)):
         if bool((taken & ((coordinate < 0) | (coordinate >= size))).any()):
-            raise RuntimeError(f"{what}: coordinate {n} leaves [0, {size})")
+            raise OutOfBounds(f"{what}: coordinate {n} leaves [0, {size})")
 
 
 def _evaluate_apply(scalar: Apply, point: _Point) -> Tensor:

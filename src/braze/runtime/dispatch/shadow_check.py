@@ -15,20 +15,8 @@ import torch
 
 from braze.frozen import frozen
 from braze.ir.captured.compile_request import GraphCallable
+from braze.ir.tolerances import ROUNDINGS, TOLERANCES
 from braze.runtime.autograd.rng_state import RandomStates
-
-# Of the largest value of a result: how far kernels may be from eager, which is inexact itself.
-_TOLERANCES = {
-    torch.float64: 1e-9,
-    torch.complex128: 1e-9,
-    torch.float32: 1e-4,
-    torch.complex64: 1e-4,
-    torch.float16: 2e-2,
-    torch.bfloat16: 1e-1,
-}
-
-# What a sum that cancels leaves is rounding of its terms: so many roundings of the largest input.
-_ROUNDINGS = 64
 
 
 @final
@@ -128,7 +116,7 @@ def _copy(tensor: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torc
 
 def largest_of(value: Any) -> float:
     """The largest finite value of a tensor of floating point numbers; of anything else 0."""
-    if not isinstance(value, torch.Tensor) or value.dtype not in _TOLERANCES or not value.numel():
+    if not isinstance(value, torch.Tensor) or value.dtype not in TOLERANCES or not value.numel():
         return 0.0
     with torch.no_grad():
         sizes = value.detach().abs().double()
@@ -144,7 +132,7 @@ def error_of(mine: torch.Tensor, theirs: torch.Tensor, largest_input: float) -> 
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             return float("inf")
         dtype = _precision(mine, theirs)
-        tolerance = _TOLERANCES.get(dtype)
+        tolerance = TOLERANCES.get(dtype)
         if tolerance is None:  # whole numbers, and formats of a few bits
             same = torch.equal(mine.double(), theirs.double())
             return 0.0 if same else float("inf")
@@ -157,7 +145,7 @@ def error_of(mine: torch.Tensor, theirs: torch.Tensor, largest_input: float) -> 
         if not apart.numel():
             return 0.0
         scale, difference = largest_of(theirs), float(apart.nan_to_num(nan=float("inf")).max())
-        noise = _ROUNDINGS * torch.finfo(dtype).eps * largest_input
+        noise = ROUNDINGS * torch.finfo(dtype).eps * largest_input
         is_wrong = difference > tolerance * scale and difference > noise
         return difference / (scale or 1.0) if is_wrong else 0.0
 
