@@ -1,5 +1,6 @@
-// What every generated unit begins with: types, conversions, scalar operators. No header is
-// included: they cost more to compile than the kernels do.
+// What generated units begin with: types, conversions, scalar operators. No header is included: they
+// cost more to compile than the kernels do. For the same reason a unit holds only the parts of this
+// file that it uses (prelude.py). Parts are separated by blank lines; the first is in each unit.
 typedef signed char i8;
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -7,10 +8,12 @@ typedef unsigned int u32;
 typedef long i64;
 typedef unsigned long u64;
 #define BZ_INLINE static inline __attribute__((always_inline, unused))
-
 extern "C" {
 int omp_get_thread_num(void) noexcept;
 int omp_get_num_threads(void) noexcept;
+}
+
+extern "C" {
 // clang-format off
 #define BZ_SCALAR1(op) double op(double) noexcept; float op##f(float) noexcept;
 #define BZ_SCALAR2(op) double op(double, double) noexcept; float op##f(float, float) noexcept;
@@ -48,37 +51,47 @@ BZ_CALL1(log1p) BZ_CALL1(sin) BZ_CALL1(cos) BZ_CALL1(tan) BZ_CALL1(asin) BZ_CALL
 BZ_CALL1(atan) BZ_CALL1(sinh) BZ_CALL1(cosh) BZ_CALL1(asinh) BZ_CALL1(acosh)
 BZ_CALL1(atanh) BZ_CALL1(erfc) BZ_CALL1(lgamma) BZ_CALL2(atan2) BZ_CALL2(hypot)
 BZ_CALL2(nextafter) BZ_CALL2(fmod) BZ_CALL2(pow)
+// clang-format on
 
+// clang-format off
 #define BZ_BUILTIN1(name, op)                                                                       \
     BZ_INLINE float bz_##name(float x) { return __builtin_##op##f(x); }                             \
     BZ_INLINE double bz_##name(double x) { return __builtin_##op(x); }
 BZ_BUILTIN1(sqrt, sqrt) BZ_BUILTIN1(floor, floor) BZ_BUILTIN1(ceil, ceil)
 BZ_BUILTIN1(trunc, trunc) BZ_BUILTIN1(round, nearbyint)
+// clang-format on
+
 BZ_INLINE float bz_abs(float x) { return __builtin_fabsf(x); }
 BZ_INLINE double bz_abs(double x) { return __builtin_fabs(x); }
-// clang-format on
 
 BZ_INLINE float bz_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 BZ_INLINE double bz_rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+
 BZ_INLINE float bz_copysign(float x, float y) { return __builtin_copysignf(x, y); }
 BZ_INLINE double bz_copysign(double x, double y) { return __builtin_copysign(x, y); }
+
 BZ_INLINE float bz_fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 BZ_INLINE double bz_fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
+
 BZ_INLINE bool bz_signbit(float x) { return __builtin_bit_cast(int, x) < 0; }
 BZ_INLINE bool bz_signbit(double x) { return __builtin_bit_cast(i64, x) < 0; }
+
 template <class T> BZ_INLINE bool bz_isnan(T x) { return x != x; }
 template <class T> BZ_INLINE bool bz_isinf(T x) { return bz_abs(x) == (T)__builtin_inf(); }
+
 BZ_INLINE float bz_sign(float x) { return (float)((x > 0) - (x < 0)); }
 BZ_INLINE double bz_sign(double x) { return (double)((x > 0) - (x < 0)); }
 
-// exp, tanh and erf of floats, without branches, so that loops over them vectorise without calls.
-// Polynomials: weighted least squares driven to equal ripple, relative error below 2^-27.
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 BZ_INLINE float bz_muladd(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 #else
 BZ_INLINE float bz_muladd(float x, float y, float z) { return x * y + z; }
 #endif
+
+// exp, tanh and erf of floats, without branches, so that loops over them vectorise without calls.
+// Polynomials: weighted least squares driven to equal ripple, relative error below 2^-27.
 BZ_INLINE float bz_power_of_two(int n) { return __builtin_bit_cast(float, (n + 127) << 23); }
+
 BZ_INLINE float bz_exp(float x) {
     float z = x > 89.0f ? 89.0f : x;
     z = z < -104.0f ? -104.0f : z;
@@ -93,6 +106,7 @@ BZ_INLINE float bz_exp(float x) {
     int k = __builtin_bit_cast(int, shifted) - __builtin_bit_cast(int, 0x1.8p+23f), half = k >> 1;
     return value * bz_power_of_two(half) * bz_power_of_two(k - half);
 }
+
 // e^x for x in [-87, 88] only.
 BZ_INLINE float bz_small_exp(float x) {
     float shifted = bz_muladd(x, 0x1.715476p+0f, 0x1.8p+23f), n = shifted - 0x1.8p+23f;
@@ -106,6 +120,7 @@ BZ_INLINE float bz_small_exp(float x) {
     return __builtin_bit_cast(float, __builtin_bit_cast(int, value) +
                                          (__builtin_bit_cast(int, shifted) << 23));
 }
+
 BZ_INLINE float bz_tanh(float x) {
     float a = __builtin_fabsf(x), z = x * x, b = a > 10.0f ? 10.0f : a;
     float p = bz_muladd(z, 0x1.2d5378p-9f, -0x1.119ce4p-7f);
@@ -117,6 +132,7 @@ BZ_INLINE float bz_tanh(float x) {
     float large = 1.0f - 2.0f / (bz_small_exp(b + b) + 1.0f);
     return a < 0.625f ? small : __builtin_copysignf(large, x);
 }
+
 BZ_INLINE float bz_erf(float x) {
     float a = __builtin_fabsf(x), z = x * x, b = a > 4.0f ? 4.0f : a;
     float p = bz_muladd(z, 0x1.60351ap-14f, -0x1.ab473ap-11f);
@@ -135,11 +151,13 @@ BZ_INLINE float bz_erf(float x) {
     float large = 1.0f - bz_small_exp(q);
     return a < 0.925f ? small : __builtin_copysignf(large, x);
 }
+
 BZ_INLINE double bz_exp(double x) { return exp(x); }
+
 BZ_INLINE double bz_tanh(double x) { return tanh(x); }
+
 BZ_INLINE double bz_erf(double x) { return erf(x); }
 
-// NaN wins in the first two, loses in the others.
 // x where all bits of a mask are set, y where none is: GCC makes a branch of ?: where the condition
 // is one for all lanes, and vectorises no loop that holds one.
 template <class M, class T> BZ_INLINE T bz_choose(M mask, T x, T y) {
@@ -153,6 +171,7 @@ BZ_INLINE double bz_choose(u64 mask, double x, double y) {
     return __builtin_bit_cast(double, bz_choose(mask, __builtin_bit_cast(u64, x), __builtin_bit_cast(u64, y)));
 }
 
+// NaN wins in the first two, loses in the others.
 template <class T> BZ_INLINE T bz_maximum(T x, T y) { return (x > y) | (x != x) ? x : y; }
 template <class T> BZ_INLINE T bz_minimum(T x, T y) { return (x < y) | (x != x) ? x : y; }
 template <class T> BZ_INLINE T bz_fmax(T x, T y) { return (x > y) | (y != y) ? x : y; }
@@ -167,6 +186,7 @@ BZ_INLINE double bz_mod(double x, double y) {
     double r = fmod(x, y);
     return (r != 0) & ((r < 0) != (y < 0)) ? r + y : r;
 }
+
 template <class T> BZ_INLINE T bz_floordiv_of(T x, T y, T r) {
     if (y == 0) return x / y;
     T q = (x - r) / y;
@@ -180,7 +200,9 @@ BZ_INLINE double bz_floordiv(double x, double y) { return bz_floordiv_of(x, y, f
 
 // Integers. A zero divisor sets `bad`; minus one is kept from the divide instruction, which traps.
 template <class T> BZ_INLINE T bz_abs(T x) { return x < 0 ? (T)-x : x; }
+
 template <class T> BZ_INLINE T bz_sign(T x) { return (T)((x > 0) - (x < 0)); }
+
 template <class T> BZ_INLINE T bz_truncdiv(T x, T y, int& bad) {
     bad |= (y == 0) << 1;
     if ((y == 0) | (y == (T)-1)) return (T)-1 < 0 ? (T)-x : y == 0 ? x : x == y;
@@ -197,12 +219,14 @@ template <class T> BZ_INLINE T bz_mod(T x, T y, int& bad) {
     T r = bz_fmod(x, y, bad);
     return (r != 0) & ((r < 0) != (y < 0)) ? (T)(r + y) : r;
 }
+
 template <class T> BZ_INLINE T bz_pow(T x, T n) {
     if (n < 0) return x == 1 ? 1 : x == (T)-1 ? (n % 2 ? (T)-1 : (T)1) : 0;
     T result = 1;
     for (; n; n >>= 1, x = (T)(x * x)) if (n & 1) result = (T)(result * x);
     return result;
 }
+
 template <class T> BZ_INLINE T bz_shl(T x, T n) {
     return (u64)n >= sizeof(T) * 8 ? 0 : (T)((u64)x << n);
 }
@@ -235,12 +259,14 @@ BZ_INLINE u16 bz_to_bfloat(float x) {
     u32 rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
     return (u16)(x != x ? 0x7fc0 : rounded);
 }
+
 BZ_INLINE float bz_from_half(u16 x) {
     u32 sign = (u32)(x & 0x8000) << 16, magnitude = x & 0x7fff;
     u32 normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 224u << 23 : 112u << 23);
     u32 tiny = __builtin_bit_cast(u32, (float)(int)magnitude * 0x1p-24f);
     return __builtin_bit_cast(float, sign | (magnitude < 0x400 ? tiny : normal));
 }
+
 BZ_INLINE u16 bz_to_half(float x) {
     u32 u = __builtin_bit_cast(u32, x), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff;
     u32 normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
@@ -250,12 +276,14 @@ BZ_INLINE u16 bz_to_half(float x) {
     u32 large = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
     return (u16)(sign | (magnitude >= 0x477ff000 ? large : finite));
 }
+
 BZ_INLINE float bz_from_e4m3(u8 x) {
     u32 sign = (u32)(x & 0x80) << 24, magnitude = x & 0x7f;
     u32 tiny = __builtin_bit_cast(u32, (float)(int)magnitude * 0x1p-9f);
     u32 finite = magnitude < 8 ? tiny : (magnitude << 20) + (120u << 23);
     return __builtin_bit_cast(float, sign | (magnitude == 0x7f ? 0x7fc00000 : finite));
 }
+
 BZ_INLINE u8 bz_to_e4m3(float x) {
     u32 u = __builtin_bit_cast(u32, x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
     u32 normal = (magnitude + 0x7ffff + ((magnitude >> 20) & 1) - (120u << 23)) >> 20;
@@ -269,6 +297,7 @@ BZ_INLINE u8 bz_to_e4m3_within(float x) {
     float most = 0x1.cp8f, least = -0x1.cp8f;
     return bz_to_e4m3(x > most ? most : x < least ? least : x);
 }
+
 BZ_INLINE float bz_from_e5m2(u8 x) { return bz_from_half((u16)(x << 8)); }
 BZ_INLINE u8 bz_to_e5m2(float x) {
     u32 u = __builtin_bit_cast(u32, x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
@@ -283,6 +312,7 @@ BZ_INLINE u8 bz_to_e5m2(float x) {
 // Index arithmetic.
 BZ_INLINE i64 bz_min(i64 x, i64 y) { return x < y ? x : y; }
 BZ_INLINE i64 bz_max(i64 x, i64 y) { return x > y ? x : y; }
+
 BZ_INLINE i64 bz_floor_div(i64 x, i64 y) { return x / y - ((x % y != 0) & ((x < 0) != (y < 0))); }
 BZ_INLINE i64 bz_floor_mod(i64 x, i64 y) {
     i64 r = x % y;

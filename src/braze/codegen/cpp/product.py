@@ -20,6 +20,7 @@ import importlib.resources
 from collections.abc import Mapping
 
 from braze.codegen.cpp.index import index_text
+from braze.codegen.cpp.prelude import prelude_for
 from braze.ir.kernels.kernel import SourceUnit
 from braze.ir.kernels.loops import Buffer, BufferView, Load
 from braze.ir.kernels.schedule import Kernel
@@ -36,8 +37,8 @@ def probe_unit() -> SourceUnit:
     const float* a, const float* b, float* c, int threads)`; sizes: m, n, k, the steps of `a` from
     row to row and from column to column, then those of `b`, and whether that is packed already: by
     `void bz_pack_whole(const i64* sizes, const float* b, float* to)`; sizes: k, n and the steps."""
-    texts = (_resource("prelude.cpp"), product_text(), _resource("product_probe.cpp"))
-    return SourceUnit("product_probe", "\n".join(texts))
+    text = "\n".join((product_text(), _resource("product_probe.cpp")))
+    return SourceUnit("product_probe", f"{prelude_for(text)}\n{text}")
 
 
 def product_arrays(kernel: Kernel) -> list[str]:

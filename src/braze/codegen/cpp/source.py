@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from braze.codegen.cpp.nest import kernel_text
 from braze.codegen.cpp.operators import SPECIAL_CALLS
+from braze.codegen.cpp.prelude import prelude_for
 from braze.codegen.cpp.product import product_text
 from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.codegen.segments import size_symbols
@@ -52,16 +53,6 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
         sources.add_segment(entry, schedule.steps[first : last + 1])  # type: ignore[arg-type]
     units = sources.units(1 if options.build_threads == 1 else _KERNELS_A_UNIT)
     return KernelSources(units, tuple(segments), table, sizes)
-
-
-def prelude() -> str:
-    """What every unit begins with."""
-    return _resource("prelude.cpp")
-
-
-def special() -> str:
-    """What a unit that calls special functions goes on with."""
-    return _resource("special.cpp")
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -177,12 +168,15 @@ def _listed(numbers: Iterable[int]) -> str:
 
 def _unit(texts: list[str]) -> str:
     body = "\n".join([*texts, ""])
-    head = [prelude(), special()] if SPECIAL_CALLS.search(body) else [prelude()]
+    called = []
+    if SPECIAL_CALLS.search(body):
+        called.append(_resource("special.cpp"))
     if "bz_product<" in body:
-        head.append(product_text())
+        called.append(product_text())
     if "bz_soften<" in body:
-        head.append(_resource("attention.cpp"))
-    return "\n".join([*head, body])
+        called.append(_resource("attention.cpp"))
+    text = "\n".join([*called, body])
+    return f"{prelude_for(text)}\n{text}"
 
 
 def _exported(text: str) -> str:
