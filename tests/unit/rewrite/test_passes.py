@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
 
 from braze.ir.graphs.graph import Graph
 from braze.ir.graphs.print_graph import parse_graph
 from braze.ir.graphs.run_graph import run_graph
+from braze.ir.graphs.verify_graph import verify_graph
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.rewrite.constants.fold_batch_norms import fold_batch_norms
@@ -158,6 +162,31 @@ def test_evaluates_what_is_made_on_the_cpu_for_a_device() -> None:
     assert _ops(seen)[:2] == ["arange.default", "view.default"]
     alone = [line.replace("meta", "cpu") for line in lines]
     assert len(_ops(fold_host_values(_graph(*alone, "output %8")))) == 8, "kernels compute it"
+
+
+@pytest.mark.parametrize(("fold", "first"), [(fold_host_values, 1), (fold_constants, 9)])
+def test_what_is_folded_may_be_anything_to_the_caller(
+    fold: Callable[[Graph], Graph], first: int
+) -> None:
+    """A result, or written back: it is defined, and computed in each call if the
+    caller gets it."""
+    kinds = {1: "i64[4][1]cpu", 2: "i64[4][1]cpu", 3: "i64[4][1]meta", 4: "f32[4][1]meta"}
+    head = [
+        f"input %0: {kinds[4]}",
+        *(f"input %{n + 10}: {kind}" for n, kind in kinds.items()),
+        f"constant %9: {kinds[1]} = [1, 2, 3, 4]",
+        f"%1: {kinds[1]} = aten.arange.default(4, device=device('cpu'), pin_memory=False)",
+        f"%2: {kinds[2]} = aten.add.Tensor(%{first}, 1)",
+        f"%3: {kinds[3]} = aten._to_copy.default(%2, device=device('meta'))",
+        f"%4: {kinds[4]} = aten.mul.Tensor(%0, %3)",
+    ]
+    for n, kind in kinds.items():
+        for use in (
+            [f"output %{n}"],
+            [f"write %{n + 10} <- %{n}"],
+            [f"write %{n + 10} <- %{n}", f"output %{n}"],
+        ):
+            verify_graph(fold(_graph(*head, *use, "output %4")))
 
 
 def test_leaves_what_is_large_on_the_cpu() -> None:

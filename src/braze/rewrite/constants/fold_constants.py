@@ -66,7 +66,8 @@ def with_constants(graph: Graph, made: dict[Value, torch.Tensor]) -> Graph:
     if not gone:
         return graph
     folded = [v for n in graph.nodes if n in gone for v in n.outputs if v is not None]
-    read = [value for value in folded if _is_read(value, readers, made)]
+    written = {mutation.value for mutation in graph.mutations}
+    read = [v for v in folded if v in written or _is_read(v, readers, made)]
     constants = [Constant(value, _kept(made[value])) for value in read]
     nodes = [node for node in graph.nodes if node not in gone]
     return without_unread(
