@@ -105,6 +105,8 @@ _KEEP_LAYOUT = frozenset(
 )
 # They read an image in any layout, and what they make has none of its own.
 _READ_ANY = frozenset({"aten::amax", "aten::amin", "aten::mean", "aten::sum", "aten::var_mean"})
+# The same of images whose dimensions are permuted: a norm over channels has them last.
+_READ_PERMUTED = frozenset({"aten::native_layer_norm", "aten::native_layer_norm_backward"})
 
 
 def prefer_channels_last(graph: Graph, prices: Mapping[str, LayoutPrices] = PRICES) -> Graph:
@@ -294,6 +296,7 @@ class _Mover:
         self._makers: dict[Value, Node] = {}
         self._weights: dict[Value, Value] = {}
         self._there: set[Value] = set()
+        self._permuted: set[Value] = set()  # of those that are moved
         self._is_backward = False
         self._numbers = fresh_numbers(graph)
 
@@ -324,6 +327,11 @@ class _Mover:
             self.nodes.append(node)
         elif _is_view(node):
             self._add_view(node)
+        elif any(value in self._permuted for value in operands(node)):
+            if node.op._schema.name in _READ_PERMUTED:
+                self.nodes.append(replace_operands(node, self.moved))
+            else:
+                self._add_as_it_was(node)
         elif _keeps_layout(node.op) and not _asks_for_layout(node):
             moved = replace_operands(node, self.moved)
             reads_image = any(
@@ -337,8 +345,11 @@ class _Mover:
         elif node.op._schema.name in _READ_ANY:
             self.nodes.append(replace_operands(node, self.moved))
         else:
-            self.put_back(operands(node))
-            self.nodes.append(node)
+            self._add_as_it_was(node)
+
+    def _add_as_it_was(self, node: Node) -> None:
+        self.put_back(operands(node))
+        self.nodes.append(node)
 
     def put_back(self, values: Iterable[Value]) -> None:
         """Make the values as they were, where they were moved."""
@@ -416,8 +427,12 @@ class _Mover:
         (view,), image, rest = node.outputs, node.args[0], node.args[1:]
         assert view is not None
         stride = list(self.moved[image].type.stride)  # type: ignore[union-attr]
-        if rest:
+        if str(node.op) == _PERMUTE:
+            stride = [stride[dim] for dim in rest[0]]
+        elif rest:
             stride[rest[0]] = simplified(as_expr(stride[rest[0]]) * (*rest[3:], 1)[0])
+        if str(node.op) == _PERMUTE or image in self._permuted:
+            self._permuted.add(view)
         made = self._new(view, tuple(stride))
         self.moved[view], self._makers[made] = made, node
         self.nodes.append(replace(node, args=(self.moved[image], *rest), outputs=(made,)))
@@ -452,13 +467,17 @@ def _asks_for_layout(node: Node) -> bool:
     return is_grouped and not isinstance(type_of(node.args[0]).shape[1], int)
 
 
+_PERMUTE = "aten.permute.default"
 _SAME = frozenset({"aten.alias.default", "aten.detach.default"})
 
 
 def _is_view(node: Node) -> bool:
-    """Whether it takes a piece along one dimension, all places given by position, or all of it."""
+    """Whether it takes a piece along one dimension, all places given by position, or all of it,
+    perhaps with its dimensions permuted."""
     if str(node.op) in _SAME:
         return True
+    if str(node.op) == _PERMUTE:
+        return not node.kwargs and len(node.args) == 2
     if str(node.op) != "aten.slice.Tensor" or node.kwargs or len(node.args) < 2:
         return False
     return type(node.args[1]) is int and node.args[1] >= 0

@@ -5,6 +5,7 @@ prices of a GPU, on the CPU."""
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -285,4 +286,55 @@ def test_norms_over_groups_keep_the_layout() -> None:
         made.square().sum().backward()
     for mine, theirs in zip(other.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+        assert mine.grad.stride() == theirs.grad.stride()
+
+
+class ChannelsFirst(nn.Module):
+    """Norms over the channels of images, whose dimensions are permuted for them and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 2, stride=2)
+        self.norms = nn.ModuleList([nn.LayerNorm(16) for _ in range(3)])
+        self.convs = nn.ModuleList([nn.Conv2d(16, 16, 3, padding=1) for _ in range(2)])
+
+    def normed(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        return self.norms[number](x.permute(0, 2, 3, 1)).permute(0, -1, 1, 2)  # type: ignore[no-any-return]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.normed(self.stem(x), 0)
+        for number, conv in enumerate(self.convs):
+            y = y + self.normed(conv(y), number + 1)
+        seen = self.convs[0](y).permute(0, 2, 3, 1)  # the caller's, as eager lays it out
+        return y.mean((2, 3)), seen, seen.relu()
+
+
+def test_norms_over_permuted_channels_read_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the images are."""
+    always = {"cpu": dataclasses.replace(PRICES["cuda"], worth=0)}
+    for function in (prefer_channels_last, prefer_channels_last_in_joint):
+        monkeypatch.setattr(function, "__defaults__", (always,))
+    torch.manual_seed(0)
+    net, x = ChannelsFirst(), torch.randn(2, 3, 32, 32)
+    joint = trace_joint(_traced(net, x)[0])
+    moved = rewrite_joint(joint, Options())
+    assert moved is not joint
+    nodes = (*moved.forward.nodes, *moved.backward)
+    read = [
+        node.args["backward" in str(node.op)].type.stride  # type: ignore[union-attr]
+        for node in nodes
+        if "native_layer_norm" in str(node.op)
+    ]
+    assert len(read) == 6
+    assert {stride[3] for stride in read} == {1}, "channels lie beside each other"
+    other = copy.deepcopy(net)
+    results = []
+    for call in (net, braze.compile(other, fullgraph=True)):
+        results.append(call(x))
+        sum(made.square().mean() for made in results[-1]).backward()
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+        assert mine.stride() == theirs.stride()
+    for mine, theirs in zip(other.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
         assert mine.grad.stride() == theirs.grad.stride()

@@ -180,7 +180,7 @@ def test_what_is_folded_may_be_anything_to_the_caller(
         f"%3: {kinds[3]} = aten._to_copy.default(%2, device=device('meta'))",
         f"%4: {kinds[4]} = aten.mul.Tensor(%0, %3)",
     ]
-    for n, kind in kinds.items():
+    for n in kinds:
         for use in (
             [f"output %{n}"],
             [f"write %{n + 10} <- %{n}"],
