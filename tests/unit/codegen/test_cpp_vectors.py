@@ -20,7 +20,7 @@ from braze.ir.kernels.loops import (
     LoopProgram,
     Scalar,
 )
-from braze.ir.kernels.scalars import apply, literal
+from braze.ir.kernels.scalars import apply, cast, literal
 from braze.ir.types import known_sizes
 from braze.runtime.launch.cpp_compiler import Toolchain, find_toolchain
 from braze.schedule import schedule
@@ -66,6 +66,15 @@ def _rows(name: str) -> tuple[list[Buffer], Definition]:
     )
 
 
+def _counts() -> tuple[list[Buffer], Definition]:
+    """Truths and positions as numbers."""
+    x, m, y = buffer("xc", (99,)), buffer("mc", (99,), torch.bool), buffer("yc", (99,))
+    ((i, _),) = over = axes((99,))
+    above = cast(Apply("gt", (load(x, i), Literal(0.0, F32)), torch.bool), F32)
+    body = apply("add", apply("mul", above, cast(Index(as_expr(i)), F32)), cast(load(m, i), F32))
+    return [x, m, y], define(y, over, body)
+
+
 def _vectorised(text: str, toolchain: Toolchain, folder: Path) -> tuple[int, int]:
     """The loops of kernels that are marked for vectors, and how many of them GCC says have some."""
     report = folder / "vectors"
@@ -87,23 +96,24 @@ def _vectorised(text: str, toolchain: Toolchain, folder: Path) -> tuple[int, int
 
 
 def _all() -> tuple[LoopProgram, list[Buffer]]:
-    """Windows of every width of elements, and rows; and what they read."""
-    made = [_window(dtype, f"{k}") for k, dtype in enumerate(DTYPES)] + [_rows("rows")]
+    """Windows of every width of elements, rows and counts; and what they read."""
+    made = [_window(dtype, f"{k}") for k, dtype in enumerate(DTYPES)]
+    made += [_rows("rows"), _counts()]
     inputs = [b for buffers, _ in made for b in buffers[:-1]]
     return program(inputs, [each for _, each in made], [b[-1] for b, _ in made]), inputs
 
 
-def test_conditions_of_rows_leave_vectors(tmp_path: Path) -> None:
+def test_conditions_leave_vectors(tmp_path: Path) -> None:
     toolchain = find_toolchain(OPTIONS)
     if not isinstance(toolchain, Toolchain) or "-ftree-loop-vectorize" not in toolchain.flags:
         pytest.skip("GCC says which loops it vectorises")
     units = generate(schedule(_all()[0], OPTIONS), OPTIONS).units
     counts = [_vectorised(unit.text, toolchain, tmp_path) for unit in units]
     # Windows of one shape are one loop.
-    assert tuple(map(sum, zip(*counts, strict=True))) == (2, 2)
+    assert tuple(map(sum, zip(*counts, strict=True))) == (3, 3)
 
 
-def test_choices_by_conditions_of_rows() -> None:
+def test_values_by_conditions() -> None:
     whole, inputs = _all()
     check(whole, [torch.randn(known_sizes(b.shape) or ()).mul(50).to(b.dtype) for b in inputs])
 

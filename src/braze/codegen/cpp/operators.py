@@ -194,6 +194,9 @@ def cast_text(operand: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"({operand} != 0)"
     if source in FLOATS and target in INTEGERS:
         return f"bz_truncate<{TYPES[target].value}>({operand})"
+    if source == torch.bool and target in FLOATS:  # GCC vectorises choices, not this conversion
+        one, zero = (_float_text(value, target) for value in (1.0, 0.0))
+        return f"({operand} ? {one} : {zero})"
     return f"({TYPES[target].value})({operand})"
 
 

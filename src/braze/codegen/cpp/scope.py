@@ -264,8 +264,12 @@ def _fits(expr: Expr) -> bool:
 
 
 def _cast(scope: CppScope, scalar: Cast, guard: BoundsCheck | None) -> CppTerm:
-    operand = scope.emit(scalar.operand, guard)
-    text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
+    operand, source = scope.emit(scalar.operand, guard), scalar.operand.dtype
+    place = scalar.operand if isinstance(scalar.operand, Index) else None
+    if place is not None and scalar.dtype.is_floating_point and _fits(place.expr):
+        source = torch.int32  # AVX2 converts no vectors of 64 bits
+        operand = scope.assign(f"(int){operand.text}", source, operand.level)
+    text = cast_text(operand.text, source, scalar.dtype)
     if scalar.operand.dtype.is_floating_point and scalar.dtype in _FOLDED_WITH_FLOATS:
         # GCC takes `(float)(i64)x` for `trunc(x)`, which keeps -0.0 and what no integer holds.
         unknown = scope.assign(f"bz_zero<{TYPES[scalar.dtype].value}>()", scalar.dtype, 0)
