@@ -145,7 +145,8 @@ def compile_graph(
     kind = row or (None if device is None else device_of_type(device.type))
     if device is None or kind is None:
         kinds = " and ".join(sorted(map(str, devices)))
-        recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
+        reason = f"no kernels of our own for {kinds}: the graph runs by eager ones"
+        recorder.note_eager_graph(reason)
         return compile_graph_runner(graph, role.takes_inputs)
     apart = split_host_scalars(graph) if len(devices) > 1 and role == PLAIN else None
     if apart is not None:
@@ -164,15 +165,15 @@ def compile_graph(
         sources = kind.generate(plan, options)
         sources = dataclasses.replace(sources, title=title, times=recorder.times_of(title))
         files.kernels(plan, sources, options)
-        note_kernels(plan, title, recorder)
         recorder.emit("output_code", lambda: print_sources(sources))
     with recorder.stage("link"):
         linked = kind.link(plan, sources, options, device, role, recorder.note_fallback_of_calls)
     if isinstance(linked, NoCompiler):
-        recorder.note_fallback(f"{linked.missing}: the graph runs by eager kernels")
+        recorder.note_eager_graph(f"{linked.missing}: the graph runs by eager kernels")
         _WARNED.once(linked.reason)
         assert needed is not None, "what builds kernels went while they were compiled"
         return compile_graph_runner(needed, role.takes_inputs)
+    note_kernels(plan, title, recorder)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
     files.text("05_launch.py.txt", lambda: getattr(linked, "text", ""))
     return with_views_of_eager(keeping_versions(linked, outline), outline, role == PLAIN)
@@ -559,7 +560,7 @@ class FrameCompiler:
     ) -> GraphCallable:
         """With its backward."""
         if isinstance(joint, NotDifferentiable):
-            recorder.note_fallback(
+            recorder.note_eager_graph(
                 f"the backward cannot be traced, so the graph runs by eager kernels: {joint}"
             )
             return compile_graph_runner(graph)
@@ -697,7 +698,7 @@ class FrameCompiler:
         return compile_graph_runner(graph)
 
     def _note_fault(self, failure: BrazeError, recorder: CompileRecorder) -> None:
-        recorder.note_fallback(f"the graph runs by eager kernels: {failure}")
+        recorder.note_eager_graph(f"the graph runs by eager kernels: {failure}")
         if isinstance(failure, CannotBuild):
             _WARNED.once(str(failure), failure.lack)
         else:

@@ -340,6 +340,11 @@ class CompileRecorder:
         self._fallbacks.append(reason)
         self.emit("perf_hints", reason)
 
+    def note_eager_graph(self, reason: str) -> None:
+        """A whole graph runs by eager kernels, so that no operator is in a kernel of Braze's."""
+        self._extern_ops = tuple(dict.fromkeys((*self._extern_ops, *self._ops)))
+        self.note_fallback(reason)
+
     def of_entry(self) -> dict[str, Any]:
         """What a compiled entry keeps of this: `operators` of its graph, and `fallbacks` so far."""
         fallbacks = tuple(dict.fromkeys(self._fallbacks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,7 @@ from braze.compile_records import BreakNote
 from braze.report.explain import Explanation, summarise
 from braze.trace import CompileRecorder, Journal
 from tests.regress.test_wrapper_subclasses import Pair
+from tests.unit.diagnose.faults import FAULTS
 
 NOTE = BreakNote("explicit", "the program asks for a break", "remove it", "model.py:12")
 
@@ -260,3 +262,22 @@ def test_autocast_is_in_the_graphs() -> None:
         (graph,) = found.graphs
         given = (x,) * sum(node.op == "placeholder" for node in graph.graph.nodes)
         assert graph(*given)[0].dtype is torch.bfloat16 is found.result.dtype
+
+
+@pytest.mark.parametrize("fault", ("no compiler", "crash in lowering", "none"))
+def test_operators_of_eager_graphs(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a graph runs by eager kernels, none of its operators is said to be in a kernel."""
+    options: dict[str, Any] = {"compiler": "/no/such/compiler"} if fault == "no compiler" else {}
+    if fault in FAULTS:
+        FAULTS[fault].plant(monkeypatch)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", braze.exc.BrazeWarning)
+        compiled = braze.compile(lambda x: (x.sigmoid() * 2).sum(-1), options=options)
+        explained = braze.explain(compiled, torch.rand(3, 5))
+    (ops,) = explained.ops_per_graph
+    by_eager = fault != "none"
+    assert len(ops) == 3 and set(explained.extern_ops) == (set(ops) if by_eager else set())
+    assert bool(explained.fallbacks) == by_eager
+    assert (explained.counters.get("kernels", 0) == 0) == by_eager
+    rows = [line.split() for line in str(explained).splitlines() if "aten." in line]
+    assert {row[-1] for row in rows[:3]} == {"ATen" if by_eager else "Braze"}
