@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import final
 
 from braze.cache.lock import LOCK_NAME
-from braze.cache.sealed import ENTRY_NAME, PART_NAME, Damaged, read_entry
+from braze.cache.sealed import ENTRY_NAME, KINDS, PART_NAME, Damaged, read_entry
 from braze.cache.trust import NotTrusted, open_trusted
 from braze.frozen import frozen
 
-# Kernels in C++, functions of Triton's, which of several ways was quickest, what a card reaches.
-KINDS = ("kernels", "cubins", "tuning", "rates")
 SCRATCH_NAME = re.compile(r"build-\w{8}")
 
 _FORMER_NAME = re.compile(r"[0-9a-f]{32}\.(so|cubin|json)")  # before there were checksums

@@ -14,10 +14,15 @@ import os
 import re
 import secrets
 import stat
-from typing import final
+from typing import Literal, TypeAlias, final, get_args
 
 from braze.cache.trust import is_own_file
 from braze.frozen import frozen
+
+# Folders of entries: kernels in C++, Triton's functions, which of several ways was quickest, what a
+# card reaches, and library calls that no recording holds.
+Kind: TypeAlias = Literal["kernels", "cubins", "tuning", "rates", "recordings"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 ENTRY_NAME = re.compile(r"[0-9a-f]{32}\.braze")
 PART_NAME = re.compile(r"\.[0-9a-f]{32}\.braze\.[0-9a-f]{16}")

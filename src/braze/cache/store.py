@@ -25,7 +25,7 @@ from typing import final
 from braze.cache.inventory import evict
 from braze.cache.lock import hold_lock
 from braze.cache.private import PRIVATE, new_folder
-from braze.cache.sealed import Damaged, entry_name, read_entry, write_entry
+from braze.cache.sealed import Damaged, Kind, entry_name, read_entry, write_entry
 from braze.cache.trust import NotTrusted, make_private, open_trusted
 from braze.errors import BrazeWarning
 from braze.locks import make_lock
@@ -61,12 +61,12 @@ class Cache:
         with self._lock:
             return MappingProxyType(dict(self._counts))
 
-    def read(self, kind: str, key: str) -> bytes | None:
+    def read(self, kind: Kind, key: str) -> bytes | None:
         """The content that was kept under a key, checked; None where there is none, or none that
         can be used. key: 32 hexadecimal digits."""
         return self._read(kind, key, is_first=True)
 
-    def write(self, kind: str, key: str, content: bytes) -> bool:
+    def write(self, kind: Kind, key: str, content: bytes) -> bool:
         """Keep a content; whether that could be done."""
         name = entry_name(key)
         for base in self._bases(to_write=True):
@@ -89,7 +89,7 @@ class Cache:
 
     def obtain(
         self,
-        kind: str,
+        kind: Kind,
         key: str,
         make: Callable[[], bytes],
         limit: float,
@@ -114,7 +114,7 @@ class Cache:
             return made
 
     @contextlib.contextmanager
-    def making(self, kind: str, key: str, limit: float) -> Iterator[None]:
+    def making(self, kind: Kind, key: str, limit: float) -> Iterator[None]:
         """One process, and one of its threads, is in here at a time; for `limit` seconds."""
         for base in self._bases(to_write=True):
             with self._opened(base, kind, create=True) as folder:
@@ -125,7 +125,7 @@ class Cache:
         yield
 
     @contextlib.contextmanager
-    def scratch(self, kind: str) -> Iterator[Path]:
+    def scratch(self, kind: Kind) -> Iterator[Path]:
         """A folder to build in, which is removed. Raises OSError where there is no place for it."""
         made: Path | None = None
         for base in self._bases(to_write=True):
@@ -145,7 +145,7 @@ class Cache:
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
-    def _read(self, kind: str, key: str, is_first: bool) -> bytes | None:
+    def _read(self, kind: Kind, key: str, is_first: bool) -> bytes | None:
         """is_first: what is damaged has not been counted."""
         name = entry_name(key)
         for base in self._bases():
@@ -170,7 +170,7 @@ class Cache:
             yield existing
 
     @contextlib.contextmanager
-    def _opened(self, base: Path, kind: str, create: bool) -> Iterator[int | None]:
+    def _opened(self, base: Path, kind: Kind, create: bool) -> Iterator[int | None]:
         """The folder of a kind; None where it is not there or not to be used."""
         folder: int | NotTrusted | None = None
         try:
@@ -190,7 +190,7 @@ class Cache:
             if folder is not None:
                 os.close(folder)
 
-    def _note_use(self, folder: int, kind: str, name: str) -> None:
+    def _note_use(self, folder: int, kind: Kind, name: str) -> None:
         with self._lock:
             self._used.add((kind, name))
         with contextlib.suppress(OSError):  # others' caches, and read-only ones, are not noted

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from braze.cache.inventory import KINDS, clear, damage_of, entries_of
+from braze.cache.inventory import clear, damage_of, entries_of
+from braze.cache.sealed import KINDS
 from braze.cache.trust import NotTrusted, open_trusted
 from braze.options import Options, config
 
@@ -61,7 +62,7 @@ def _show(folder: Path, options: Options) -> int:
     print(f"entries  {len(entries)}")
     for kind in KINDS:
         of_kind = [entry.size for entry in entries if entry.kind == kind]
-        print(f"  {kind:8s} {len(of_kind):6d}  {sum(of_kind) / 2**20:8.1f} MiB")
+        print(f"  {kind:10s} {len(of_kind):6d}  {sum(of_kind) / 2**20:8.1f} MiB")
     return 0
 
 

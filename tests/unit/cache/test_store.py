@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import threading
 import time
 import warnings
@@ -14,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from braze.cache import private, store
-from braze.cache.inventory import entries_of
+from braze.cache.inventory import clear, entries_of
 from braze.cache.lock import hold_lock
-from braze.cache.sealed import write_all
+from braze.cache.sealed import KINDS, write_all
 from braze.cache.store import Cache
 from braze.errors import BrazeWarning
 
@@ -260,3 +261,15 @@ def test_no_untrusted_folder_for_temporary_files(
     monkeypatch.setattr(private, "_USUAL", ())
     with pytest.raises(OSError, match="can be written by others"):
         private.PrivateFolders().get()
+
+
+def test_every_kind_is_counted_and_cleared(tmp_path: Path) -> None:
+    """The kinds are those that docs/cache.md lists: what none of them is stays for good."""
+    listed = (Path(__file__).parents[3] / "docs" / "cache.md").read_text()
+    assert re.findall(r"^\| `(\w+)/` \|", listed, re.M) == list(KINDS)
+    cache = Cache(tmp_path, 10 * MIB)
+    for kind in KINDS:
+        assert cache.write(kind, KEY, b"content")
+    assert {entry.kind for entry in entries_of(tmp_path)} == set(KINDS)
+    assert clear(tmp_path)[0] == len(KINDS)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

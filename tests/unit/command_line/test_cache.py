@@ -31,7 +31,7 @@ def test_it_shows_what_is_there(folder: Path, capsys: pytest.CaptureFixture[str]
     status, text = run("show", folder, capsys)
     assert status == 0 and str(folder) in text and "nobody else can write there" in text
     assert "entries  4" in text and "in use   yes" in text
-    assert [line.split()[1] for line in text.splitlines()[-4:]] == ["3", "0", "1", "0"]
+    assert [line.split()[1] for line in text.splitlines()[-5:]] == ["3", "0", "1", "0", "0"]
 
 
 def test_it_says_why_a_folder_is_not_used(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 
@@ -31,7 +31,7 @@ from braze.locks import make_lock
 from braze.options import Options
 from braze.runtime.cuda_graphs.cuda_graph import CallRefused, NotRecordable
 
-_ENTRIES = "recordings"
+_ENTRIES: Final = "recordings"
 # Types of nodes, and of memory, as the driver numbers them.
 _COPY, _HOST = 1, 3
 _HOST_MEMORY, _DEVICE_MEMORY, _UNIFIED = 1, 2, 4
