@@ -542,13 +542,7 @@ def call_seen(
     reentrant_calls: list[ReentrantCall] = []
     try:
         redirect(interpreter, functions, reentrant_calls)
-        ask_items(
-            function,
-            args,
-            guard_context.known,
-            lambda key: interpreter.native(partial(_with_tripwire, hash, (key,), {})),
-            lambda: (interpreter.marks(), len(interpreter.draws)),
-        )
+        _ask_keys(interpreter, function, args)
         if has_tensors:
             result = unnoted_call(interpreter, function, args, kwargs, _with_tripwire)
         else:
@@ -559,6 +553,17 @@ def call_seen(
         finally:  # again, where an interrupt ended it
             restore(reentrant_calls)
     return interpreter.side_effects.original(result)
+
+
+def _ask_keys(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> None:
+    """Ask the items of keys that know their hashes, which the function asks nothing."""
+    ask_items(
+        function,
+        args,
+        interpreter.guard_context.known,
+        lambda key: interpreter.native(partial(_with_tripwire, hash, (key,), {})),
+        lambda: (interpreter.marks(), len(interpreter.draws)),
+    )
 
 
 # What stores its last argument, and drops nothing: it asks neither that nor what is stored. (A
