@@ -44,6 +44,7 @@ from braze.marks import assume_constant_result as assume_constant_result
 from braze.marks import disallow_in_graph as disallow_in_graph
 from braze.marks import graph_break as graph_break
 from braze.marks import is_compiling as is_compiling
+from braze.marks import is_exporting as is_exporting
 from braze.marks import mark_dynamic as mark_dynamic
 from braze.marks import mark_static as mark_static
 from braze.marks import mark_unbacked as mark_unbacked

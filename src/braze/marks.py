@@ -92,6 +92,12 @@ def is_compiling() -> bool:
     return False
 
 
+def is_exporting() -> bool:
+    """Return True while `braze.export` or `braze.package` captures the program, and False when it
+    is compiled, or runs."""
+    return False
+
+
 def graph_break(message: str = "", *, msg: str = "") -> None:
     """End the graph here and continue in a new one; no effect when the program runs eagerly.
 

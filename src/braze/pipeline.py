@@ -777,7 +777,9 @@ def capture_whole(
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
     whole = frame_request(request, options, policy, is_watched)
-    asked_for = dataclasses.replace(whole, is_foreign=True, keeps_calls=True, keeps_states=True)
+    asked_for = dataclasses.replace(
+        whole, is_foreign=True, keeps_calls=True, keeps_states=True, is_exporting=True
+    )
     captured = run_isolated(lambda: capture_frame(asked_for))
     if isinstance(captured, Refused):
         if captured.kind == "raises":

@@ -143,6 +143,22 @@ def test_nonstrict_raises_as_eager(mark: Mark) -> None:
         braze.nonstrict_trace(3)
 
 
+# --- is_exporting --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asks", [torch.compiler.is_exporting, braze.is_exporting])
+def test_exports_are_told_apart(asks: Callable[[], bool]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if asks() else x.cos()
+
+    x = torch.randn(3)
+    exported = braze.export(function, x)
+    assert "sin" in exported.graph_module.code
+    assert torch.equal(exported.graph_module(x), x.sin())
+    torch.testing.assert_close(_whole(function, "braze", x), x.cos())
+    assert torch.equal(function(x), x.cos())
+
+
 # --- nested_compile_region ------------------------------------------------------------------------
 
 REGIONS = {"torch": torch.compiler.nested_compile_region, "braze": braze.nested_compile_region}

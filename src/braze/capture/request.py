@@ -46,6 +46,7 @@ class FrameRequest:
     differentiate_region: as in `RegionOp`.
     is_transformed: the call is under transforms of torch.func or in a level of forward mode, by
         whose rules the whole graph will be called.
+    is_exporting: whether the program asked for the graph itself, to be run without the program.
     """
 
     code: types.CodeType
@@ -73,3 +74,4 @@ class FrameRequest:
     copies_freely: bool = True
     differentiate_region: Callable[..., RegionOp] | None = None
     is_transformed: bool = False
+    is_exporting: bool = False

@@ -24,6 +24,7 @@ from braze.compat.torch.ambient_state import LIBRARY_SETTERS, SET_DETERMINISTIC,
 from braze.compat.torch.dynamo_interop import (
     AMBIENT_MANAGERS,
     COMPILING,
+    EXPORTING,
     LABELS,
     NO_MODES,
     NOT_TRACING,
@@ -32,6 +33,7 @@ from braze.compat.torch.dynamo_interop import (
 )
 from braze.compat.torch.nn_modules import MODULE_CALL
 from braze.labels import OPEN_LABELS, Label
+from braze.marks import is_exporting
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.speculative_copies import CopySeen, is_free, is_lazy
 
@@ -55,6 +57,13 @@ def is_compiling(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
     if is_optimizer(frame.globals):
         return False
     return frame.function is not MODULE_CALL
+
+
+@answers(*EXPORTING, is_exporting)
+def asks_exporting(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the program is exported. PyTorch's own modules are captured as they run."""
+    caller = str(interpreter.frames[-1].globals.get("__name__")).partition(".")[0]
+    return interpreter.request.is_exporting and caller != "torch"
 
 
 for _functions, _value in ((NOT_TRACING, False), (NOTHING, None), (NO_MODES, 0)):

@@ -40,8 +40,8 @@ DATA_DEPENDENT_STEPS: tuple[Any, ...] = (
     _unhooked(torch.optim.LBFGS.step),
     _unhooked(torch.optim.SparseAdam.step),
 )
+EXPORTING: tuple[Any, ...] = (torch.compiler.is_exporting,)
 NOT_TRACING: tuple[Any, ...] = (
-    torch.compiler.is_exporting,
     torch.jit.is_scripting,  # type: ignore[attr-defined]
     torch.jit.is_tracing,  # type: ignore[attr-defined]
     private.is_jit_tracing,
