@@ -170,3 +170,33 @@ def test_steps_compiled_before_torch_compile_stay() -> None:
         [sys.executable, "-c", BEFORE], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+EXPLAINED = """
+import torch
+import braze
+from torch.utils.weak import WeakIdKeyDictionary
+
+def branches(a, b):
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+a, b = torch.randn(10), torch.ones(10)
+theirs = torch._dynamo.explain(branches)(a, b)
+mine = braze.explain(branches, a, b)
+assert mine.graph_count == theirs.graph_count == 2, mine
+assert [note.code for note in mine.break_reasons] == ["data-dependent-branch"], mine
+
+registry = WeakIdKeyDictionary()  # the program's own: it sees which tensors are there
+registry[b] = 1
+assert "finalizer" in [note.code for note in braze.explain(branches, a, b).break_reasons]
+"""
+
+
+def test_tensors_that_torch_explained() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EXPLAINED], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

@@ -16,11 +16,13 @@ from typing import Any
 from braze.api import status
 from braze.compile_records import CompileRecord
 from braze.installation import install
+from braze.options import config
 from braze.trace import JOURNAL
 
 # Rows of each kind: all of them fit a screen of 24 lines.
 _SHOWN = 4
 _WIDTH = 100
+_PACKAGE = Path(__file__).parents[1]
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +38,23 @@ def run_script(given: argparse.Namespace) -> int:
     kept: dict[str, Any] = {}  # what the script compiled is alive for the summary
     try:
         kept.update(run_target(given))
+    except Exception as error:
+        print_exception(error)
+        return 1
     finally:
         print(summary(), file=sys.stderr)
     return 0
+
+
+def print_exception(error: BaseException) -> None:
+    """Print an exception that a script raised as `python script` does, from the script's line on:
+    all of it where the option `verbose` says so, or the script was not begun."""
+    frame = error.__traceback__
+    while frame is not None and _is_ours(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    if frame is not None and not config.verbose:
+        error.__traceback__ = frame
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def summary() -> str:
@@ -67,12 +83,22 @@ def run_target(given: argparse.Namespace) -> dict[str, Any]:
     if given.is_module:
         sys.argv = [given.script, *given.arguments]
         return runpy.run_module(given.script, run_name="__main__", alter_sys=True)
+    if not Path(given.script).exists():
+        print(f"python -m braze: there is no file {given.script!r}", file=sys.stderr)
+        sys.exit(_NO_FILE)
     sys.argv = [given.script, *given.arguments]
     sys.path[0] = str(Path(given.script).resolve().parent)
     return runpy.run_path(given.script, run_name="__main__")
 
 
 # --- private ---------------------------------------------------------------------------------
+
+_NO_FILE = 2  # Python's own status for a script that is not there
+
+
+def _is_ours(file: str) -> bool:
+    """Whether a frame is one of those that run the script: Braze's, or runpy's."""
+    return "runpy" in file or Path(file).is_relative_to(_PACKAGE)
 
 
 def _callables(rows: Any) -> Iterator[str]:

@@ -25,6 +25,8 @@ if __name__ == "__main__":
     for rows in (4, 5, 6):
         loss(model, torch.randn(rows, 8)).backward()
     assert model.weight.grad is not None
+    if "--raise" in sys.argv:
+        raise ValueError("of the script")
     sys.exit(3 if "--fail" in sys.argv else 0)
 """
 
@@ -55,3 +57,10 @@ def test_summary_fits_a_screen(tmp_path: Path) -> None:
 def test_exit_status_is_the_scripts(tmp_path: Path) -> None:
     done = _run(tmp_path, "-m", "train", "--fail")
     assert done.returncode == 3 and "Braze: " in done.stderr
+
+
+def test_exceptions_are_shown_from_the_script_on(tmp_path: Path) -> None:
+    done = _run(tmp_path, str(tmp_path / "train.py"), "--raise")
+    assert done.returncode == 1 and "Braze: " in done.stderr
+    assert done.stderr.count('  File "') == 1 and "ValueError: of the script\n" in done.stderr
+    assert _run(tmp_path, "absent.py").returncode == 2

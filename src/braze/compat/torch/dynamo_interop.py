@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import types
 import weakref
@@ -86,6 +87,9 @@ LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 _COMPILER_PACKAGE = "torch._dynamo"
 # Its guards in C++ are told so that a module has ended.
 _CALLBACK_OF_GUARDS = "_guard_manager_gc_callback"
+# Dictionaries with weak keys, and the modules of what keeps some for each trace.
+_WEAK_KEYS = "torch.utils.weak"
+_OF_TRACES = ("torch._subclasses.", "torch._guards")
 # What asks for an export, by module and name: to have it at hand, 2 MiB would have to be imported.
 _EXPORT_QUESTIONS = frozenset({("torch.onnx", "is_in_onnx_export")})
 # Functions of torch's own compiler, by name, that a program may call: what they answer here.
@@ -204,7 +208,23 @@ def is_callback_of_compiler(callback: Any) -> bool:
         callback = type(callback.__self__)
     if getattr(callback, "__name__", None) == _CALLBACK_OF_GUARDS:
         return True
-    return _is_of_compiler(getattr(callback, "__module__", None) or "")
+    module = getattr(callback, "__module__", None) or ""
+    return _is_of_compiler(module) or (module == _WEAK_KEYS and _is_of_trace(callback))
+
+
+def _is_of_trace(callback: Any) -> bool:
+    """Whether a weak dictionary of torch's is told, from which nobody learns that a tensor ended:
+    it has ended itself, or a trace of torch's own compiler keeps its notes in it."""
+    reference = next(iter(callback.__defaults__ or ()), None)
+    if type(reference) is not weakref.ref:
+        return False
+    told = reference()
+    if told is None:
+        return True
+    holders = gc.get_referrers(told)
+    spaces = [holder for holder in holders if type(holder) is dict]  # of attributes, among others
+    holders += gc.get_referrers(*spaces) if spaces else []
+    return any(type(holder).__module__.startswith(_OF_TRACES) for holder in holders)
 
 
 def says_breaks_are_errors() -> bool:
