@@ -35,7 +35,7 @@ from braze.lower.operators import (
     scattering,
     views,
 )
-from braze.lower.operators.scattering import SCATTERS
+from braze.lower.operators.scattering import DETERMINISTIC
 
 if TYPE_CHECKING:
     from braze.options import Options
@@ -83,7 +83,7 @@ def lower(
         go to the program, which sees what memory they are views of.
     supports: whether the code generator has a scalar operator on operands of a dtype; operators
         whose rules need one that it lacks stay calls of ATen.
-    Where deterministic algorithms are asked for, what scatters stays a call of ATen.
+    Where deterministic algorithms are asked for, what scatters or makes fresh memory stays ATen's.
     With numerics "eager" only rules that match ATen bit for bit are used, and every rounding
     stays; otherwise round trips through half types inside one operator are left out.
     """
@@ -91,7 +91,7 @@ def lower(
     if device is not None:
         left_to_aten = nodes_elsewhere(graph, device)
     if torch.are_deterministic_algorithms_enabled():
-        left_to_aten |= frozenset([n for n in graph.nodes if str(n.op) in SCATTERS])
+        left_to_aten |= frozenset([n for n in graph.nodes if str(n.op) in DETERMINISTIC])
     while True:
         lowering = Lowering(graph, options.numerics, supports, left_to_aten)
         program = lowering.run(seen)

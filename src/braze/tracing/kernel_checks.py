@@ -28,7 +28,7 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import SymbolicSize
+from braze.shapes.symbolic import SymbolicSize, hint_of
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor
 from braze.tracing.op_schema import OpFacts
@@ -118,6 +118,10 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Raise what the operator raises; whether it was asked, and takes the arguments."""
     types, named = place_type(tuple(args)), {n: place_type(a) for n, a in kwargs.items()}
     tensors = list(_tensors((types, tuple(named.values()))))
+    symbols = [n for t in tensors for n in t.shape if isinstance(n, SymbolicSize)]
+    if symbols:
+        types, named = _at_hand(types), {n: _at_hand(t) for n, t in named.items()}
+        tensors = list(_tensors((types, tuple(named.values()))))
     if not tensors or any(t.device.type != "cpu" or _is_open(t.shape) for t in tensors):
         return False
     if any(0 in t.shape for t in tensors):
@@ -140,8 +144,20 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     modes = torch.get_default_dtype(), torch.get_deterministic_debug_mode()
     error = _refusal(facts, freeze(key), is_exact, modes)
     if error is not None:
+        for size in symbols:
+            int(size)  # specialised: at other sizes the operator is asked again
         raise type(error)(*error.args)
     return True
+
+
+def _at_hand(argument: Any) -> Any:
+    """An argument whose tensors have the sizes at hand for symbols, of which nothing is learnt."""
+    if type(argument) is TensorType and _is_open(argument.shape):
+        shape: Any = tuple([hint_of(size) for size in argument.shape])
+        return contiguous(argument.dtype, shape, argument.device)
+    if isinstance(argument, (list, tuple)):
+        return tuple([_at_hand(item) for item in argument])
+    return argument
 
 
 def _is_open(shape: Sequence[Any]) -> bool:

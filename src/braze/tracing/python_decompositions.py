@@ -249,6 +249,8 @@ def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
     if is_known and type(num_classes) is int and num_classes >= 0 and 0 not in tensor.shape:
         inside = torch.logical_and(tensor >= 0, tensor < num_classes)
         check_holds(inside.all())
+    if is_known and num_classes == -1 and 0 not in tensor.shape:
+        check_holds((tensor >= 0).all())
     if is_known and type(num_classes) is int and num_classes <= 0 and 0 in tensor.shape:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
     made = functional.one_hot(tensor, num_classes)

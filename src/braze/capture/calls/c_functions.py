@@ -35,6 +35,7 @@ from braze.capture.calls.c_allowlist import (
     reads_process,
 )
 from braze.capture.calls.call_cache import Way
+from braze.capture.calls.callbacks import TESTING, Callback, with_truths_asked
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.calls.kept_hashes import ask_items
 from braze.capture.calls.torch_allowlist import is_binding_record, is_leaf_builtin
@@ -73,7 +74,7 @@ from braze.capture.state.special_methods import (
     runs_python,
     special_functions,
 )
-from braze.capture.state.string_escape import handed_over, settle_read
+from braze.capture.state.string_escape import settle_read
 from braze.class_facts import fact_of_class
 from braze.compat.python.code_patching import target_of
 from braze.compat.python.packages import is_of_package
@@ -83,21 +84,6 @@ from braze.ir.captured.guard import ABSENT
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
     from braze.capture.state.guard_context import GuardContext
-
-
-@final
-class Callback:
-    """A callable of the program that native code may call: the call is interpreted."""
-
-    def __init__(self, interpreter: Interpreter, function: Any) -> None:
-        self._interpreter = interpreter
-        self.function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._interpreter.over:  # of a weak reference to what only the capture made
-            return None
-        result = self._interpreter.call_raising(self.function, *args, **kwargs)
-        return handed_over(self._interpreter.reader, result)
 
 
 def call_builtin(
@@ -381,6 +367,8 @@ def _fitted(
     """Arguments made fit for C code, those wrapped that it calls."""
     name = identifier(called)
     positions = CALLING.get(name)
+    if called in TESTING:
+        args = with_truths_asked(interpreter, called, tuple(args), iterable_argument)
     if name in LOOKING_FOR_CLASSES and any(issubclass(type(value), type) for value in args):
         positions = None
     if positions is None:

@@ -12,7 +12,8 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, final
 
-from braze.capture.calls.c_functions import Callback, call_natively
+from braze.capture.calls.c_functions import call_natively
+from braze.capture.calls.callbacks import Callback
 from braze.capture.calls.handler_registry import CALL_HANDLERS, answer
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import NUMBERS, TENSORS, is_constant

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from braze.capture.calls.c_functions import Callback
+from braze.capture.calls.callbacks import Callback
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import traced
 from braze.capture.frames.control_signals import BreakRequested

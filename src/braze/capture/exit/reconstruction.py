@@ -17,7 +17,8 @@ from torch.utils.hooks import RemovableHandle
 
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.arrays.reconstruction import array_recipe
-from braze.capture.calls.c_functions import Callback, is_plain_key
+from braze.capture.calls.c_functions import is_plain_key
+from braze.capture.calls.callbacks import Callback
 from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.frames.frame import Unread

@@ -24,6 +24,7 @@ from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.objects.attribute_load import bind_attribute
 from braze.capture.objects.iteration import is_uniterable, native_iterable
 from braze.capture.objects.mapping_proxies import entries_of
+from braze.capture.objects.number_identity import are_numbers, is_same_number
 from braze.capture.objects.truth import truth
 from braze.capture.state.guard_by_parts import is_numpys_float
 from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS
@@ -477,6 +478,8 @@ def _asks_each(value: Any) -> bool:
 
 def is_same(interpreter: Interpreter, left: Any, right: Any) -> bool:
     """`left is right`."""
+    if left is not right and are_numbers(left, right):
+        return is_same_number(interpreter, left, right)
     if left is not None and right is not None:
         guard_context = interpreter.guard_context
         _refuse_methods(interpreter, left, right)
@@ -498,7 +501,8 @@ def _refuse_methods(interpreter: Interpreter, left: Any, right: Any) -> None:
 
 
 def _same_or_equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
-    if is_same(interpreter, left, right):
+    same = left is right if are_numbers(left, right) else is_same(interpreter, left, right)
+    if same:
         return True
     return truth(interpreter, binary(interpreter, COMPARISONS["=="], left, right))
 

@@ -626,6 +626,8 @@ class GuardContext:
         names = self.lookups.get(cls)
         if names is not None and name in names:
             return names[name]
+        if type(cls) is not type and hashes_in_python(type(cls)):
+            raise BreakRequested("unseen-python", f"{cls.__qualname__} is hashed by its metaclass")
         value = raw_lookup(cls, name)
         if self.by_code:
             self.guard_identity(value)
@@ -736,3 +738,11 @@ def raw_lookup(cls: type, name: str) -> Any:
 
 
 BUILTINS: dict[str, Any] = vars(builtins)
+
+
+def hashes_in_python(metaclass: type) -> bool:
+    """Whether dicts of classes ask the program, which may say that two classes are one: nothing
+    can be remembered by such a class."""
+    return any(
+        type(raw_lookup(metaclass, name)) is types.FunctionType for name in ("__hash__", "__eq__")
+    )

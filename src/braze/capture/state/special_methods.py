@@ -64,12 +64,24 @@ def _is_of_program(method: types.FunctionType) -> bool:
     return method.__globals__.get("__name__") != "enum"
 
 
+def _is_asked_by_c(method: types.FunctionType) -> bool:
+    """Whether C code that gets a class runs this method of its metaclass, which is none that all
+    enumerations and abstract classes have."""
+    module = method.__globals__.get("__name__")
+    return module not in _OF_CLASSES and method.__name__ not in _OF_CHECKS
+
+
+_OF_CLASSES = frozenset({"enum", "abc", "_py_abc", "typing"})
+# What capture interprets where it is asked for.
+_OF_CHECKS = frozenset({"__instancecheck__", "__subclasscheck__", "__setattr__", "__getattr__"})
+
+
 @fact_of_class
 def _may_run_python(cls: Any) -> bool:
     if cls in CONSTANTS or cls in TENSORS:
         return False
     if is_identity_class(cls) and (cls in IDENTITIES or issubclass(cls, _FIXED)):
-        return False
+        return issubclass(cls, type) and any(map(_is_asked_by_c, special_functions(cls)))
     return module_of_class(cls) != "builtins"
 
 

@@ -18,6 +18,7 @@ import torch
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import unnoted_call
 from braze.capture.frames.control_signals import BreakRequested
+from braze.capture.training.if_conversion import mark_conditional
 from braze.capture.training.version_counters import take_back_counts
 from braze.compat import private_names as private
 from braze.compat.torch.aten import aten
@@ -69,10 +70,11 @@ def _written_by(
 ) -> list[tuple[Place, Value]]:
     """Make the step. Gives the memory that it wrote to and did not make, with what it held."""
     recorder = interpreter.tracer.recorder
-    start, marks = recorder.next_number, interpreter.marks()
+    start, marks, noted = recorder.next_number, interpreter.marks(), len(interpreter.calls)
     recorder.first_values = {}
     try:
         result = interpreter.call(step, *args, **kwargs)
+        mark_conditional(interpreter, noted)
         written: dict[Place, Value] = recorder.first_values
     finally:
         recorder.first_values = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from braze.capture.calls.c_functions import Callback
+from braze.capture.calls.callbacks import Callback
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import leaf_call, unnoted_call
 from braze.capture.frames.control_signals import BreakRequested

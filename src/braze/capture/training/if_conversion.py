@@ -115,8 +115,10 @@ def written_by(interpreter: Interpreter, run: Callable[[], Any]) -> tuple[Any, W
     recorder = interpreter.tracer.recorder
     outer, recorder.first_values = recorder.first_values, {}
     marks, calls, made = interpreter.marks(), len(recorder.calls), recorder.next_number
+    noted = len(interpreter.calls)
     try:
         result = run()
+        mark_conditional(interpreter, noted)
         found: dict[Place, Value] = recorder.first_values
         first = {p: v for p, v in found.items() if v.index < made or p.input_index >= 0}
         written = {place: (before, recorder.read(place)) for place, before in first.items()}
@@ -130,6 +132,13 @@ def written_by(interpreter: Interpreter, run: Callable[[], Any]) -> tuple[Any, W
     if interpreter.marks() != marks or any(has_effects(c[0]) for c in recorder.calls[calls:]):
         raise _refused()
     return result, written
+
+
+def mark_conditional(interpreter: Interpreter, start: int) -> None:
+    """Say of the torch-level calls noted since `start` that the program makes them in one of two
+    cases: a graph of such calls would make them always."""
+    calls = interpreter.calls
+    calls[start:] = [dataclasses.replace(call, is_plain=False) for call in calls[start:]]
 
 
 def _contents(frame: Frame) -> list[int]:

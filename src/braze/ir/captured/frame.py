@@ -305,7 +305,8 @@ class TorchCall:
     grad_enabled: whether the call was made under grad mode.
     casts: what autocast did then: (device type, dtype, whether casts are remembered) of each device
         for which it was on.
-    is_plain: whether all else that changes what a call does was as at the frame's entry."""
+    is_plain: whether all else that changes what a call does was as at the frame's entry, and the
+        program makes the call whatever tensors hold."""
 
     target: Any
     args: tuple[Any, ...]

@@ -43,12 +43,15 @@ _MOST_MEETING = 16384
 _MOST_WIDENED = 1 << 26
 _LEAST_POINTS = 0.5  # an element, of more of them
 
-# Operators that eager has other kernels for where deterministic algorithms are asked for.
-SCATTERS = frozenset(
+# Operators that eager has other kernels for where deterministic algorithms are asked for, or whose
+# memory it fills then (`torch.utils.deterministic.fill_uninitialized_memory`).
+DETERMINISTIC = frozenset(
     f"aten.{name}"
     for name in (
         "scatter.src scatter.value scatter_add.default index_add.default index_copy.default "
-        "index_put.default _unsafe_index_put.default embedding_dense_backward.default"
+        "index_put.default _unsafe_index_put.default embedding_dense_backward.default "
+        "empty.memory_format empty_like.default new_empty.default empty_strided.default "
+        "new_empty_strided.default"
     ).split()
 )
 

@@ -142,8 +142,19 @@ def _raw_lookup(cls: type, name: str) -> Any:
     return _ABSENT
 
 
+def hides_descriptor(cls: type, name: str) -> bool:
+    """Whether an instance's own `name` hides a descriptor whose `__get__` is Python code: once the
+    instance has lost it (`functools.cached_property`), a plain read would run that code."""
+    if issubclass(cls, type):
+        return False
+    getter = _raw_lookup(type(_raw_lookup(cls, name)), "__get__")
+    return getter is not _ABSENT and type(getter) is not types.WrapperDescriptorType
+
+
 def read_attribute(value: Any, name: str) -> Any:
     """`value.name` without the hooks of the program: a guard must not run its code."""
+    if hides_descriptor(type(value), name):
+        return dict_of(value)[name]
     if not is_hooked(type(value)):
         return getattr(value, name)
     try:
@@ -329,6 +340,8 @@ def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
             f"{entries}[{source.name!r}] if {source.name!r} in {entries} else {base}.{source.name}"
         )
     cls = writer.type_of(source.base)
+    if cls is not None and hides_descriptor(cls, source.name):
+        return f"{writer.dict_of(source.base)}[{source.name!r}]"
     if cls is not None and is_hooked(cls):
         return f"read_attribute({base}, {source.name!r})"
     if is_plain_name(source.name):
