@@ -6,6 +6,7 @@ to every stage; `config` is only read when a compile begins, by `resolve`.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import tempfile
@@ -355,7 +356,7 @@ _PARSERS: Mapping[type, Callable[[str, str], Any]] = {
 
 def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """Option values that environment variables give. An ill-formed one counts as absent, and is
-    warned of: a program must not end for what its environment has."""
+    warned of, as one that is misspelt: a program must not end for what its environment has."""
     values: dict[str, Any] = {}
     # As the XDG base directory specification has it: a relative path is no path.
     if os.path.isabs(home := environment.get("XDG_CACHE_HOME", "")):
@@ -371,7 +372,24 @@ def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
                 warn_of_environment(setting.environment, text, error)
             else:
                 values[name] = value
+    for variable in environment:
+        if variable.startswith("BRAZE_") and (meant := _meant(variable)):
+            message = f"{variable} is no variable of Braze, and is ignored: did you mean {meant}?"
+            warnings.warn(message, BrazeWarning, stacklevel=2)
     return values
+
+
+def _meant(variable: str) -> str | None:
+    """The variable that one which Braze does not read is almost spelt as."""
+    known = {*(setting.environment for setting in SETTINGS.values()), *_OTHER_VARIABLES}
+    if variable in known:
+        return None
+    (found, *_) = [*difflib.get_close_matches(variable, known, 1, 0.85), None]
+    return found
+
+
+# What no option has.
+_OTHER_VARIABLES = ("BRAZE_LOGS", "BRAZE_LOGS_OUT", "BRAZE_TRACE")
 
 
 def warn_of_environment(variable: str, text: str, error: InvalidOption) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,19 @@ def test_mode_and_options_exclude_each_other() -> None:
     with pytest.raises(InvalidOption, match="Either mode or options"):
         resolve(Options(), mode="default", options={"verify": True})
     assert resolve(Options(), mode="reduce-overhead").mode == "reduce-overhead"
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [(s.environment[:-1], s.environment) for s in SETTINGS.values() if s.environment]
+    + [("BRAZE_TRACES", "BRAZE_TRACE"), ("BRAZE_LOG", "BRAZE_LOGS")],
+)
+def test_a_misspelt_variable_is_named_with_the_one_that_is_meant(variable: str, meant: str) -> None:
+    with pytest.warns(BrazeWarning, match=f"did you mean {meant}[?]"):
+        assert "numerics" not in parse_environment({variable: "1"})
+
+
+def test_variables_of_others_are_not_looked_at() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parse_environment({"BRAZE_ROOT": "x", "BRAZE_DAY": "3", "BRAZIER": "1", "BRAZE_LOGS": "x"})
