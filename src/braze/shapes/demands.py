@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from braze.shapes.facts import Relation
 from braze.shapes.symbolic import SymbolicSize, relation_of
+
+
+def symbolic_among(sizes: Iterable[object]) -> Iterator[SymbolicSize]:
+    """The symbolic ones of some sizes."""
+    return (size for size in sizes if isinstance(size, SymbolicSize))
 
 
 def is_computed(*sizes: Any) -> bool:

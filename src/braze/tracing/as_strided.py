@@ -103,10 +103,10 @@ def _check_inside(base: Place, shape: Sequence[Size], stride: Sequence[Size], st
     if 0 in shape:
         return
     inside = start >= 0 and _reach(type.shape, type.stride) - start >= _reach(shape, stride)
-    if not inside or 0 in type.shape or not is_dense(type.shape, type.stride):  # type: ignore[arg-type]
+    if not inside or 0 in type.shape or not is_dense(type.shape, type.stride):
         raise Untraceable("as_strided of memory that the tensor itself does not fill")
 
 
 def _reach(shape: Sequence[Size], stride: Sequence[Size]) -> Any:
     """The place of the last element, counted from the first."""
-    return sum((size - 1) * step for size, step in zip(shape, stride))  # type: ignore[misc]
+    return sum((size - 1) * step for size, step in zip(shape, stride))

@@ -131,13 +131,15 @@ class TracedTensor(torch.Tensor):
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if op is aten._has_compatible_shallow_copy_type.default:
             return True  # asked by `become`
         raise Untraceable(f"{op}: a fake tensor was used outside the trace that made it")
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         """As `Tensor.data`; assigning to it would change memory behind the trace's back."""
         return _TENSOR_DATA.__get__(self)  # type: ignore[no-any-return]
 
@@ -155,16 +157,16 @@ class TracedTensor(torch.Tensor):
                 return torch.Size(map(program_value, self.place.type.shape))
         return _TENSOR_SHAPE.__get__(self)  # type: ignore[no-any-return]
 
-    def size(self, dim: int | None = None) -> Any:  # type: ignore[override]
+    def size(self, dim: int | None = None) -> Any:
         """As `Tensor.size`."""
         return self.shape if dim is None else self.shape[_placed(dim, self)]
 
-    def stride(self, dim: int | None = None) -> Any:  # type: ignore[override]
+    def stride(self, dim: int | None = None) -> Any:
         """As `Tensor.stride`."""
         steps = tuple(map(program_value, self.place.type.stride))
         return steps if dim is None else steps[_placed(dim, self)]
 
-    def numel(self) -> Any:  # type: ignore[override]
+    def numel(self) -> Any:
         """As `Tensor.numel`."""
         return math.prod(self.shape)
 
@@ -173,7 +175,7 @@ class TracedTensor(torch.Tensor):
         """As `Tensor.nbytes`."""
         return self.numel() * self.itemsize
 
-    def storage_offset(self) -> Any:  # type: ignore[override]
+    def storage_offset(self) -> Any:
         """As `Tensor.storage_offset`."""
         return program_value(self.place.offset)
 

@@ -308,9 +308,9 @@ def _owned(recorder: GraphRecorder, place: Place) -> Value:
     value = recorder.read(place)
     found, wanted = value.type, place.type
     assert isinstance(found, TensorType)
-    if not same_layout(wanted.shape, wanted.stride, found.stride) and is_dense(  # type: ignore[arg-type]
+    if not same_layout(wanted.shape, wanted.stride, found.stride) and is_dense(
         wanted.shape,
-        wanted.stride,  # type: ignore[arg-type]
+        wanted.stride,
     ):
         value = recorder.restride(value, wanted)
     return value

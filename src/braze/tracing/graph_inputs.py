@@ -78,13 +78,13 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> TracedTensor:
             views_leaf, place.is_piece = _views_a_leaf(real), is_piece(real)
             place.forgets_itself = views_what_needs_no_gradient(real)
             # Its history lies outside the trace; with one inside it may be written to, as in eager.
-            fake = fake.view(fake.shape) if views_leaf else with_history(fake)
+            fake = fake.view(fake.shape) if views_leaf else with_history(fake)  # type: ignore[assignment]
     elif real is not None and real.requires_grad:
         place.forgets_views = real._is_view()
     elif real is not None and real._is_view():
         place.refuses_gradients = not is_plain_view(real)
     if is_parameter(real):
-        fake._is_param = True  # type: ignore[attr-defined]
+        fake._is_param = True
     if getattr(real, "_is_buffer", False):
         fake._is_buffer = True  # type: ignore[attr-defined]
     return fake
@@ -111,8 +111,8 @@ def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
     if not tensor.numel():
         return 0, 0
     item = tensor.element_size()
-    first = tensor.storage_offset() * item
+    first = int(tensor.storage_offset()) * item
     if tensor.is_contiguous():
-        return first, first + tensor.numel() * item
-    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+        return first, first + int(tensor.numel()) * item
+    reach = sum((size - 1) * int(step) for size, step in zip(tensor.shape, tensor.stride()))
     return first, first + (reach + 1) * item

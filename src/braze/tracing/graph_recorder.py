@@ -90,6 +90,13 @@ class GraphRecorder:
         types = infer(op, _types(args), {name: _type(a) for name, a in kwargs.items()})
         return self.emit_typed(op, args, kwargs, types)
 
+    def emit_value(
+        self, op: torch._ops.OpOverload, args: Sequence[Argument], kwargs: dict[str, Argument]
+    ) -> Value:
+        """`emit` of an operator that returns one tensor or number."""
+        value: Value = self.emit(op, args, kwargs)
+        return value
+
     def emit_typed(
         self,
         op: torch._ops.OpOverload,
@@ -254,21 +261,21 @@ class GraphRecorder:
         shape, stride = wanted.shape, wanted.stride
         if found.stride == stride:
             return value
-        if not same_layout(shape, stride, found.stride):  # type: ignore[arg-type]
-            if not is_dense(shape, stride):  # type: ignore[arg-type]
+        if not same_layout(shape, stride, found.stride):
+            if not is_dense(shape, stride):
                 return value
-            value = self._copy_in_order(value, memory_order(shape, stride))  # type: ignore[arg-type]
+            value = self._copy_in_order(value, memory_order(shape, stride))
         return self._with_strides(value, wanted)
 
     def _copy_in_order(self, value: Value, order: tuple[Any, ...]) -> Value:
         """A dense copy; order: its dimensions from the largest stride to the smallest."""
-        contiguous = {"memory_format": torch.contiguous_format}
+        contiguous: dict[str, Argument] = {"memory_format": torch.contiguous_format}
         if order == tuple(range(len(order))):
-            return self.emit(aten.clone.default, (value,), contiguous)  # type: ignore[no-any-return]
+            return self.emit_value(aten.clone.default, (value,), contiguous)
         back = tuple(order.index(d) for d in range(len(order)))
         permuted = self.emit(aten.permute.default, (value, order), {})
         copy = self.emit(aten.clone.default, (permuted,), contiguous)
-        return self.emit(aten.permute.default, (copy, back), {})  # type: ignore[no-any-return]
+        return self.emit_value(aten.permute.default, (copy, back), {})
 
     def _with_strides(self, value: Value, wanted: TensorType) -> Value:
         """The same memory with strides that differ at most where no element is reached by them, in
@@ -278,9 +285,9 @@ class GraphRecorder:
         shape, stride = wanted.shape, wanted.stride
         if found.stride == stride:
             return value
-        if view_stride(shape, found.stride, shape) == stride:  # type: ignore[arg-type]
-            return self.emit(aten.view.default, (value, shape), {})  # type: ignore[no-any-return]
-        return self.emit(aten.as_strided.default, (value, shape, stride), {})  # type: ignore[no-any-return]
+        if view_stride(shape, found.stride, shape) == stride:
+            return self.emit_value(aten.view.default, (value, shape), {})
+        return self.emit_value(aten.as_strided.default, (value, shape, stride), {})
 
     def convert(self, value: Value, wanted: TensorType) -> Value:
         """The value cast to a dtype and device, then broadcast to a shape: no more than there is

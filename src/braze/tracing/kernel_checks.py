@@ -134,7 +134,7 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     factor = _largest_factor((others, tuple(named.values())))
     if factor is None:
         return False
-    total = sum(_count(t.shape) for t in tensors)
+    total = sum(_count(t.shape) for t in tensors)  # type: ignore[arg-type, misc]
     is_exact = total <= _FEW and total * factor <= _MOST_RESULTS
     limit = _FEW if is_exact else _SEVERAL
     if factor * sum(_SEVERAL ** len(t.shape) for t in tensors) > _MOST_RESULTS:
@@ -218,7 +218,7 @@ def _refusal(facts: OpFacts, key: Any, is_exact: bool, modes: tuple[Any, ...]) -
         error = _raised(facts.op, types, named, fill)
         if error is None:
             return None
-    if isinstance(error, torch.linalg.LinAlgError):
+    if isinstance(error, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         return None
     if is_exact:
         return error
@@ -340,9 +340,9 @@ def _span(place: Place) -> tuple[int, int]:
     """The first element in its storage, and the one behind the last. Specialises sizes."""
     start = end = int(place.offset)
     for size, step in zip(place.type.shape, place.type.stride):
-        if int(size) == 0:  # type: ignore[call-overload]
+        if int(size) == 0:
             return start, start
-        end += (int(size) - 1) * int(step)  # type: ignore[call-overload]
+        end += (int(size) - 1) * int(step)
     return start, end + 1
 
 

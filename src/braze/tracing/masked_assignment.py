@@ -70,7 +70,7 @@ def _chosen(x: Any, parts: tuple[Any, ...], value: Any, adds: bool = False) -> t
     if not masks or type(x) is not TracedTensor or type(value) is not TracedTensor:
         return None
     if len(parts) == 1 and _is_plain(x, masks[0], value):
-        mask = masks[0]
+        mask: torch.Tensor = masks[0]
         if mask.device != x.device:
             mask = mask.to(x.device)
         mask = mask[(..., *[None] * (x.dim() - mask.dim()))]

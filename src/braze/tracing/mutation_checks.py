@@ -32,7 +32,7 @@ def check_write(place: Place, differentiable: bool, is_uniform: bool) -> None:
         raise Untraceable("gradients are written to a view that autograd refuses to change")
     base.asks_view = base.asks_view or differentiable or base.type.requires_grad
     for memory in (place.type, base.type):
-        if overlaps_itself(memory.shape, memory.stride):  # type: ignore[arg-type]
+        if overlaps_itself(memory.shape, memory.stride):
             raise Untraceable("a write to elements that share memory, as after expand()")
     is_repeatable = is_uniform and _is_whole_view(place)
     if _shares_elements(base) or (not is_repeatable and _shares_elements(place)):

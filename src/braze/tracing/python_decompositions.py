@@ -27,7 +27,8 @@ from braze.compat.torch.aten import aten
 from braze.compat.torch.dispatcher import symbolic_dispatch
 from braze.compat.torch.registered_ops import check_holds
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
+from braze.shapes.demands import symbolic_among
+from braze.shapes.symbolic import ProgramInt, plain_size
 from braze.tracing.errors import DataDependent
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.lstm_decomposition import lstm
@@ -49,29 +50,29 @@ TAKES_NUMBERS = frozenset(
 
 
 def _reshape(*args: Any, **kwargs: Any) -> Any:
-    x = args[0] if args else None
+    x: Any = args[0] if args else None
     shape = args[1:]
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         (shape,) = shape
     if kwargs or not _is_symbolic(x, shape) or not _SIZES.issuperset(map(type, shape)):
         return torch.Tensor.reshape(*args, **kwargs)
     kind: TensorType = x.place.type
-    sizes = completed_shape(tuple(map(plain_size, shape)), numel_of(kind.shape))  # type: ignore[arg-type]
+    sizes = completed_shape(tuple(map(plain_size, shape)), numel_of(kind.shape))
     made = free_copy(x, sizes)
     if made is not None:
         return made
-    if view_stride(kind.shape, kind.stride, sizes) is not None:  # type: ignore[arg-type]
+    if view_stride(kind.shape, kind.stride, sizes) is not None:
         return x.view(sizes)
     copy = x.clone(memory_format=torch.contiguous_format)
     return aten._unsafe_view.default(copy, sizes)
 
 
 def _contiguous(*args: Any, **kwargs: Any) -> Any:
-    x = args[0] if args else None
+    x: Any = args[0] if args else None
     if len(args) != 1 or kwargs or not _is_symbolic(x, ()):
         return torch.Tensor.contiguous(*args, **kwargs)
     kind: TensorType = x.place.type
-    if is_contiguous(kind.shape, kind.stride):  # type: ignore[arg-type]
+    if is_contiguous(kind.shape, kind.stride):
         return x
     return x.clone(memory_format=torch.contiguous_format)
 
@@ -88,7 +89,7 @@ def _multiplied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return made
     given = (*args, *kwargs.values())
     sizes = [n for x in given if type(x) is TracedTensor for n in x.place.type.shape]
-    facts = next((n.facts for n in sizes if isinstance(n, SymbolicSize)), None)
+    facts = next((n.facts for n in symbolic_among(sizes)), None)
     if facts is None:
         return function(*args, **kwargs)
     with symbolic_dispatch(function):
@@ -111,13 +112,14 @@ def _of_rows(function: Any, left: Any, right: Any, bias: Any = None) -> Any:
     if len(shape) < 3 or len(matrix) != 2 or not _is_symbolic(left, ()):
         return None
     is_linear = function is functional.linear
-    if not is_row_major(shape, kind.stride) or shape[-1] is not matrix[is_linear]:
+    is_dense = is_row_major(shape, kind.stride)  # type: ignore[arg-type]
+    if not is_dense or shape[-1] is not matrix[is_linear]:
         return None
     if torch.is_autocast_enabled(kind.device.type):  # it converts what is multiplied, not its rows
         return None
     if is_linear:
         right = right.t()
-    rows = left.view(numel_of(shape[:-1]), shape[-1])
+    rows = left.view(numel_of(shape[:-1]), shape[-1])  # type: ignore[arg-type]
     made = torch.mm(rows, right)
     return aten._unsafe_view.default(made, [*shape[:-1], matrix[not is_linear]])
 

@@ -171,7 +171,7 @@ def _raised(op: Any, args: _Key, kwargs: _Key, default_dtype: torch.dtype) -> Ex
 def _tensor(argument: Any, name: str) -> Any:
     if type(argument) is TensorType:
         make = torch.zeros if name in _INDICES else torch.ones
-        return make(argument.shape, dtype=argument.dtype, device=argument.device)
+        return make(argument.shape, dtype=argument.dtype, device=argument.device)  # type: ignore[arg-type]
     if isinstance(argument, (list, tuple)):
         return [_tensor(item, name) for item in argument]
     return argument
@@ -187,7 +187,7 @@ def _sampled(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> tup
 def _sample(argument: Any, is_size: bool = False) -> Any:
     cls = type(argument)
     if isinstance(argument, torch.Tensor):
-        found = argument.place.type if cls is TracedTensor else input_type(argument)
+        found = argument.place.type if type(argument) is TracedTensor else input_type(argument)
         return contiguous(found.dtype, tuple(map(_fewer, found.shape)), found.device)
     if cls is list or cls is tuple:
         return tuple([_sample(item, is_size) for item in argument])
@@ -284,7 +284,7 @@ def _tie_float(tracer: Tracer, number: SymbolicFloat, question: _Question) -> No
     ends = found.ends()
     if number.compared is not None:
         for sign, end in ends:
-            COMPARISONS[sign](number, end)  # the answer is guarded
+            COMPARISONS[sign](number, end)  # type: ignore[arg-type]  # the answer is guarded
     elif ends and tracer.check_number is not None:
         held = tracer.recorder.read(number.tensor.place)
         if (held, found) not in tracer.integers:
@@ -298,7 +298,7 @@ _SIGNS = {"ge": aten.ge.Scalar, "le": aten.le.Scalar}
 def _in_range(emit: Callable[..., Any], number: Value, found: _Range) -> Value:
     """Whether the graph's number is in the range, as a tensor."""
     inside = [emit(_SIGNS[sign], (number, end), {}) for sign, end in found.ends()]
-    holds = functools.reduce(lambda a, b: emit(aten.logical_and.default, (a, b), {}), inside)
+    holds: Value = functools.reduce(lambda a, b: emit(aten.logical_and.default, (a, b), {}), inside)
     for is_taken, end in ((found.minus_infinity, -math.inf), (found.infinity, math.inf)):
         if is_taken:
             other = emit(aten.eq.Scalar, (number, end), {})
@@ -306,7 +306,7 @@ def _in_range(emit: Callable[..., Any], number: Value, found: _Range) -> Value:
     if found.nan:
         other = emit(aten.ne.Tensor, (number, number), {})
         holds = emit(aten.logical_or.default, (holds, other), {})
-    return holds  # type: ignore[no-any-return]
+    return holds
 
 
 def _tie_integer(number: SymbolicSize, question: _Question) -> None:

@@ -107,6 +107,7 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     wanted = target.place.type
     before = value
     value = recorder.convert(value, wanted)
+    assert isinstance(value.type, TensorType) and isinstance(before.type, TensorType)
     expanded = value.type.shape != before.type.shape
     if value is before or expanded:
         value = recorder.emit(aten.clone.default, (value,), {})

@@ -84,7 +84,7 @@ class Tracer(dispatch.TorchDispatchMode):
     """
 
     def __init__(self, *, replayable: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = GraphRecorder()
         self.facts: Facts | None = None
         self.replayable = replayable
@@ -134,7 +134,7 @@ class Tracer(dispatch.TorchDispatchMode):
         kind = input_type(tensor, layout)
         if self.is_transformed and is_differentiated(tensor):
             kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, True)
-        return self._add_input(tensor, kind, tensor.storage_offset())
+        return self._add_input(tensor, kind, tensor.storage_offset())  # type: ignore[arg-type]
 
     def add_input_of_type(self, type: TensorType) -> torch.Tensor:
         """A fake tensor for a graph input of which only the type is known."""
@@ -167,7 +167,7 @@ class Tracer(dispatch.TorchDispatchMode):
     def value_of(self, fake: torch.Tensor) -> Value:
         """What the fake tensor (or symbolic float) holds now, after the writes so far."""
         if isinstance(fake, torch.SymFloat):
-            return fake.node.value()  # type: ignore[no-any-return]
+            return fake.node.value()
         return self.recorder.read(fake.place)  # type: ignore[attr-defined]
 
     def real_of(self, fake: torch.Tensor) -> torch.Tensor | None:
@@ -590,7 +590,7 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[TracedTensor]:
 def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert facts.functional is not None
     schema = facts.op._schema
-    written = _written_arguments(facts, args, kwargs)
+    written: Sequence[Any] = _written_arguments(facts, args, kwargs)
     targets = [*_tensors_in(written)]
     check_apart(targets, targets)
     out_names = {facts.argument_names[p] for p in facts.written if schema.arguments[p].is_out}
@@ -669,7 +669,7 @@ def _opaque_write(
     flags = tracer._bind(args, values, [], grad)
     keywords, _, more = tracer.bind_keywords(kwargs, grad)
     differentiable = bool((flags | more) & _DIFFERENTIABLE)
-    written = _written_arguments(facts, args, kwargs)
+    written: Sequence[Any] = _written_arguments(facts, args, kwargs)
     types = infer(facts.op, place_types(args), {n: place_type(a) for n, a in kwargs.items()})
     returned = () if types is None else types if isinstance(types, tuple) else (types,)
     aliased = [result.alias_info is not None for result in facts.op._schema.returns]

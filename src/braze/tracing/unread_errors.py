@@ -31,7 +31,7 @@ from braze.tracing.graph_recorder import Call, GraphRecorder
 from braze.tracing.op_schema import OperatorKind, describe_op
 
 _LINEAR_ALGEBRA = ("aten::linalg_", "aten::_linalg_", "aten::cholesky")
-_Emit: TypeAlias = Callable[..., Any]
+_Emit: TypeAlias = Callable[..., Value]
 
 
 def with_checks(
@@ -173,7 +173,7 @@ def _condition(emit: _Emit, value: Value, low: Any, high: Any, other: int | None
         if other is not None:
             is_other = emit(aten.eq.Scalar, (value, other), {})
             holds = emit(aten.logical_or.default, (holds, is_other), {})
-    return emit(aten.all.default, (holds,), {})  # type: ignore[no-any-return]
+    return emit(aten.all.default, (holds,), {})
 
 
 # --- the operators ---------------------------------------------------------------------------

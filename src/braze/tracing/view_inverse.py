@@ -25,21 +25,27 @@ if TYPE_CHECKING:
 InverseStep: TypeAlias = Callable[["GraphRecorder", Step, Value, Value], Value]
 
 
+def _tensor(value: Value) -> TensorType:
+    """The type of a value that is a tensor."""
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
 def _scatter_by(op: Any, *dims: int) -> InverseStep:
     """dims: which of the view's arguments are dimensions."""
 
     def inverse(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
-        if not before.type.dtype.is_complex:  # type: ignore[union-attr]
-            return recorder.emit(op, (before, value, *step.args), step.kwargs)  # type: ignore[no-any-return]
+        if not _tensor(before).dtype.is_complex:
+            return recorder.emit_value(op, (before, value, *step.args), step.kwargs)
         # PyTorch differentiates a write to a view of complex numbers, and not these operators.
-        rank = len(before.type.shape)  # type: ignore[union-attr]
+        rank = len(_tensor(before).shape)
         args = [n % rank if place in dims else n for place, n in enumerate(step.args)]
         named = {k: n % rank if k.startswith("dim") else n for k, n in step.kwargs.items()}
         parts = [recorder.emit(aten.view_as_real.default, (v,), {}) for v in (before, value)]
         if op is aten.diagonal_scatter.default:  # a diagonal is the last dimension
             parts[1] = recorder.emit(aten.transpose.int, (parts[1], -2, -1), {})
         made = recorder.emit(op, (*parts, *args), named)
-        return recorder.emit(aten.view_as_complex.default, (made,), {})  # type: ignore[no-any-return]
+        return recorder.emit_value(aten.view_as_complex.default, (made,), {})
 
     return inverse
 
@@ -48,20 +54,20 @@ def _same_op(op: Any) -> InverseStep:
     """Operators that undo themselves: transpose, t, conj."""
 
     def inverse(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
-        return recorder.emit(op, (value, *step.args), step.kwargs)  # type: ignore[no-any-return]
+        return recorder.emit_value(op, (value, *step.args), step.kwargs)
 
     return inverse
 
 
 def _other_op(op: Any) -> InverseStep:
     def inverse(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
-        return recorder.emit(op, (value,), {})  # type: ignore[no-any-return]
+        return recorder.emit_value(op, (value,), {})
 
     return inverse
 
 
 def _reshape(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
-    return recorder.reshape(value, before.type.shape)  # type: ignore[union-attr]
+    return recorder.reshape(value, _tensor(before).shape)
 
 
 def _identity(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
@@ -72,20 +78,20 @@ def _permute(recorder: GraphRecorder, step: Step, before: Value, value: Value) -
     dims = step.args[0]
     dims = [d % len(dims) for d in dims]
     back = tuple(dims.index(d) for d in range(len(dims)))
-    return recorder.emit(aten.permute.default, (value, back), {})  # type: ignore[no-any-return]
+    return recorder.emit_value(aten.permute.default, (value, back), {})
 
 
 def _expand(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
-    if before.type.shape != value.type.shape:  # type: ignore[union-attr]
-        shape = before.type.shape  # type: ignore[union-attr]
-        if torch.Size(shape).numel() != torch.Size(value.type.shape).numel():  # type: ignore[union-attr]
+    shape, given = _tensor(before).shape, _tensor(value).shape
+    if shape != given:
+        if torch.Size(shape).numel() != torch.Size(given).numel():  # type: ignore[arg-type]
             raise Untraceable("a write to an expanded tensor: elements share memory")
         return recorder.reshape(value, shape)
     return value
 
 
 def _view_dtype(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
-    return recorder.emit(aten.view.dtype, (value, before.type.dtype), {})  # type: ignore[no-any-return, union-attr]
+    return recorder.emit_value(aten.view.dtype, (value, _tensor(before).dtype), {})
 
 
 def scatter_strided(
@@ -100,9 +106,9 @@ def scatter_strided(
     strides count in the same memory, from element `start` on. In terms of elements: where a graph
     keeps `before` is not known here."""
     shape, stride = memory.shape, memory.stride
-    if not is_dense(shape, stride):  # type: ignore[arg-type]
+    if not is_dense(shape, stride):
         raise Untraceable("a write to a view of memory with gaps, by its strides")
-    order = memory_order(shape, stride)  # type: ignore[arg-type]
+    order = memory_order(shape, stride)
     back = tuple(order.index(d) for d in range(len(order)))
     emit = recorder.emit
     elements = emit(aten.permute.default, (before, order), {})
@@ -114,7 +120,8 @@ def scatter_strided(
     places = recorder.reshape(places, (math.prod(view.shape),))
     value = recorder.reshape(value, (math.prod(view.shape),))
     flat = emit(aten.scatter.src, (flat, 0, places, value), {})
-    return emit(aten.permute.default, (recorder.reshape(flat, sizes), back), {})  # type: ignore[no-any-return]
+    back_in_order = (recorder.reshape(flat, sizes), back)
+    return recorder.emit_value(aten.permute.default, back_in_order, {})
 
 
 INVERSE_STEPS: dict[Any, InverseStep] = {

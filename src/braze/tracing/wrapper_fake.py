@@ -29,13 +29,15 @@ class WrapperFake(torch.Tensor):
     __slots__ = ("attributes", "making", "outer_class", "real")
     outer_class: type
     attributes: dict[str, Any]
-    real: torch.Tensor | None
+    real: torch.Tensor | None  # type: ignore[assignment]
     making: tuple[tuple[Any, ...], dict[str, Any]]
 
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise Untraceable(f"{op} of a tensor subclass, outside of the trace")
 
     @property

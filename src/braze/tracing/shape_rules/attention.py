@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from braze.compat.torch.aten import aten
-from braze.ir.types import TensorType
 from braze.shapes.demands import must_equal
 from braze.tracing.shape_rules.registry import rule
+from braze.tracing.shape_rules.strides import Operand
 
 _PADDING_MASK = 1  # kind of a mask that hides keys, [batch, length]
 
 
 @rule(aten._transformer_encoder_layer_fwd.default)
-def _encoder_layer(src: TensorType, embed_dim: int, *rest: Any, **options: Any) -> Any:
+def _encoder_layer(src: Operand, embed_dim: int, *rest: Any, **options: Any) -> Any:
     given = dict(zip(("mask", "mask_type"), rest[16:], strict=False)) | options
     return _demanded(src, embed_dim, given.get("mask"), given.get("mask_type"))
 
 
 @rule(aten._native_multi_head_attention.default)
 def _multi_head_attention(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
+    query: Operand,
+    key: Operand,
+    value: Operand,
     embed_dim: int,
     *rest: Any,
     **options: Any,
@@ -35,7 +35,7 @@ def _multi_head_attention(
 # --- private -------------------------------------------------------------------------------------
 
 
-def _demanded(x: TensorType, width: int, mask: TensorType | None, kind: int | None) -> Any:
+def _demanded(x: Operand, width: int, mask: Operand | None, kind: int | None) -> Any:
     """Learns which sizes are the same, which kernels check and nothing else asks; the meta kernel
     says the rest."""
     if len(x.shape) != 3:

@@ -14,6 +14,7 @@ import torch
 from braze.compat.torch.aten import aten, named_operators
 from braze.compat.torch.versions import LACKED_DTYPES
 from braze.ir.types import TensorType
+from braze.tracing.shape_rules.strides import Operand
 from braze.tracing.shape_rules.type_promotion import promoted
 
 _BOOL = frozenset({torch.bool})
@@ -122,7 +123,7 @@ def _operands(op: Any) -> int:
     return sum(str(argument.type) == "Tensor" for argument in op._schema.arguments)
 
 
-def _check_parameters(image: TensorType, parameters: Sequence[Any]) -> None:
+def _check_parameters(image: Operand, parameters: Sequence[Any]) -> None:
     """The kernels for CPUs take parameters in the image's dtype, or float32 ones beside halves."""
     found = {parameter.dtype for parameter in parameters if type(parameter) is TensorType}
     if found <= {image.dtype} or image.device.type != "cpu" or 0 in image.shape:
@@ -131,7 +132,7 @@ def _check_parameters(image: TensorType, parameters: Sequence[Any]) -> None:
         raise RuntimeError(f"mixed dtype (CPU): {image.dtype} with parameters of {found}")
 
 
-def _check_values(x: TensorType, indices: Sequence[Any], values: TensorType) -> None:
+def _check_values(x: Operand, indices: Sequence[Any], values: Operand) -> None:
     """What is written has the dtype of what it is written to; one number under a mask may have
     another."""
     is_fill = all(size == 1 for size in values.shape) and any(

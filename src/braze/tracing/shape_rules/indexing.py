@@ -13,9 +13,10 @@ from braze.ir.types import TensorType
 from braze.shapes.demands import is_computed, must_equal
 from braze.shapes.symbolic import SymbolicSize
 from braze.tracing.shape_rules.meta_fallback import explicit_device
+from braze.tracing.shape_rules.pointwise_strides import Shape
 from braze.tracing.shape_rules.registry import VIEW_RULES, rule
 from braze.tracing.shape_rules.strides import (
-    Shape,
+    Operand,
     broadcast_shape,
     channels_last_stride,
     contiguous,
@@ -131,15 +132,15 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
     return _filled((steps,), dtype=dtype, **options)
 
 
-def _is_row_major(x: TensorType) -> bool:
+def _is_row_major(x: Operand) -> bool:
     """Whether a tensor is contiguous, and eager does not take it for channels-last: with sizes of
     one, strides may say both."""
     shape, stride = x.shape, x.stride
-    return is_contiguous(shape, stride) and not suggests_channels_last(shape, stride)  # type: ignore[arg-type]
+    return is_contiguous(shape, stride) and not suggests_channels_last(shape, stride)
 
 
 @rule(aten.cat.default)
-def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
+def _cat(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
     """Channels-last where every part is taken for it, else row-major. An empty vector joins
     anything: so do caches begin."""
     if not tensors:
@@ -156,24 +157,24 @@ def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
             d != dim and not must_equal(size, first.shape[d]) for d, size in enumerate(tensor.shape)
         ):
             return NotImplemented
-        total += tensor.shape[dim]  # type: ignore[operator]
-    shape: Shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])  # type: ignore[assignment]
+        total += tensor.shape[dim]
+    shape: Shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
     dtype, device = promoted(tensors), common_device(tensors)
-    if device.type == "cpu" and all(suggests_channels_last(t.shape, t.stride) for t in tensors):  # type: ignore[arg-type]
+    if device.type == "cpu" and all(suggests_channels_last(t.shape, t.stride) for t in tensors):
         return tensor_type(dtype, shape, channels_last_stride(shape), device)
     return contiguous(dtype, shape, device)
 
 
 @rule(aten.index.Tensor)
-def _index(x: TensorType, indices: tuple[TensorType | None, ...]) -> Any:
+def _index(x: Operand, indices: tuple[Operand | None, ...]) -> Any:
     """Every dimension indexed by integers: the memory is ordered as the indices'."""
     if x.device.type != "cpu" or len(indices) != len(x.shape):
         return NotImplemented
     if not all(i is not None and i.dtype in (torch.int64, torch.int32) for i in indices):
         return NotImplemented
     operands = tuple([(i.shape, i.stride) for i in indices if i is not None])
-    shape = broadcast_shape(tuple([size for size, _ in operands]))  # type: ignore[misc]
-    placed = tuple([(shape, _index_stride(shape, *operand)) for operand in operands])  # type: ignore[arg-type]
+    shape = broadcast_shape(tuple([size for size, _ in operands]))
+    placed = tuple([(shape, _index_stride(shape, *operand)) for operand in operands])
     return tensor_type(x.dtype, shape, ordered_stride(shape, placed), x.device)
 
 
@@ -197,7 +198,7 @@ def _index_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
 
 
 @rule(aten.stack.default)
-def _stack(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
+def _stack(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
     if not tensors:
         return NotImplemented
     first = tensors[0]
@@ -205,13 +206,13 @@ def _stack(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
         return NotImplemented
     dim = wrap_dim(dim, len(first.shape) + 1)
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
-    return contiguous(promoted(tensors), shape, common_device(tensors))  # type: ignore[arg-type]
+    return contiguous(promoted(tensors), shape, common_device(tensors))
 
 
 @rule(aten.embedding.default)
 def _embedding(
-    weight: TensorType,
-    indices: TensorType,
+    weight: Operand,
+    indices: Operand,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
@@ -219,40 +220,40 @@ def _embedding(
     if len(weight.shape) != 2 or indices.dtype not in (torch.int64, torch.int32):
         return NotImplemented
     shape = (*indices.shape, weight.shape[1])
-    return contiguous(weight.dtype, shape, common_device((weight, indices)))  # type: ignore[arg-type]
+    return contiguous(weight.dtype, shape, common_device((weight, indices)))
 
 
 @rule(aten.index_select.default)
-def _index_select(x: TensorType, dim: int, index: TensorType) -> Any:
+def _index_select(x: Operand, dim: int, index: Operand) -> Any:
     if not x.shape or len(index.shape) > 1:
         return NotImplemented
     dim = wrap_dim(dim, len(x.shape))
     count = index.shape[0] if index.shape else 1
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    return contiguous(x.dtype, shape, common_device((x, index)))  # type: ignore[arg-type]
+    return contiguous(x.dtype, shape, common_device((x, index)))
 
 
-def _is_within(index: TensorType, x: TensorType, but: int | None) -> bool:
+def _is_within(index: Operand, x: Operand, but: int | None) -> bool:
     """Whether no dimension of the index, but one, is longer than the operand's."""
     pairs = enumerate(zip(index.shape, x.shape))
-    return all(d == but or i is n or i <= n for d, (i, n) in pairs)  # type: ignore[operator]
+    return all(d == but or i is n or i <= n for d, (i, n) in pairs)
 
 
 @rule(aten.gather.default)
-def _gather(x: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False) -> Any:
+def _gather(x: Operand, dim: int, index: Operand, *, sparse_grad: bool = False) -> Any:
     if len(x.shape) != len(index.shape) or index.dtype is not torch.int64:
         return NotImplemented
     if not _is_within(index, x, wrap_dim(dim, len(x.shape))):
         return NotImplemented
-    return contiguous(x.dtype, index.shape, common_device((x, index)))  # type: ignore[arg-type]
+    return contiguous(x.dtype, index.shape, common_device((x, index)))
 
 
 @rule(aten.tril.default, aten.triu.default)
-def _triangle(x: TensorType, diagonal: int = 0) -> Any:
+def _triangle(x: Operand, diagonal: int = 0) -> Any:
     """Row-major whatever the operand is; meta kernels say otherwise."""
     if len(x.shape) < 2:
         return NotImplemented
-    return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
+    return contiguous(x.dtype, x.shape, x.device)
 
 
 @rule(aten.tril_indices.default)
@@ -290,59 +291,59 @@ def _is_empty(size: Any) -> bool:
 
 
 @rule(aten.constant_pad_nd.default)
-def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
-    if not is_contiguous(x.shape, x.stride) or len(padding) % 2:  # type: ignore[arg-type]
+def _pad(x: Operand, padding: Shape, value: Any = 0) -> Any:
+    if not is_contiguous(x.shape, x.stride) or len(padding) % 2:
         return NotImplemented
     if any(amount < 0 for amount in padding):
         return NotImplemented
     shape = list(x.shape)
     for index in range(len(padding) // 2):
-        shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]  # type: ignore[operator]
+        shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]
     if len(padding) > 2 * len(x.shape) or any(map(_is_empty, shape)):
         return NotImplemented
-    made: Shape = tuple(shape)  # type: ignore[assignment]
+    made: Shape = tuple(shape)
     if all(type(amount) is int and not amount for amount in padding):  # a clone
-        return tensor_type(x.dtype, made, preserved_stride(made, x.stride), x.device)  # type: ignore[arg-type]
-    if suggests_channels_last(x.shape, x.stride):  # type: ignore[arg-type]
+        return tensor_type(x.dtype, made, preserved_stride(made, x.stride), x.device)
+    if suggests_channels_last(x.shape, x.stride):
         return tensor_type(x.dtype, made, channels_last_stride(made), x.device)
     return contiguous(x.dtype, made, x.device)
 
 
 @rule(aten.flip.default)
-def _flip(x: TensorType, dims: Shape) -> Any:
+def _flip(x: Operand, dims: Shape) -> Any:
     for dim in dims:
         wrap_dim(dim, len(x.shape))
     if len({wrap_dim(dim, len(x.shape)) for dim in dims}) != len(dims):
         return NotImplemented
-    return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+    return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)
 
 
 @rule(aten._unsafe_view.default)
-def _unsafe_view(x: TensorType, shape: Shape) -> Any:
-    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+def _unsafe_view(x: Operand, shape: Shape) -> Any:
+    if not is_contiguous(x.shape, x.stride):
         return NotImplemented
-    numel = math.prod(x.shape)  # type: ignore[arg-type]
+    numel = math.prod(x.shape)
     return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)
 
 
 def _scatter_into(view: Any) -> Callable[..., Any]:
     """The rule of an operator that puts `source` at the places of a view of a copy of `x`."""
 
-    def rule_of_scatter(x: TensorType, source: TensorType, *where: Any) -> Any:
+    def rule_of_scatter(x: Operand, source: Operand, *where: Any) -> Any:
         """The result has memory for each element: of an expanded operand, the meta kernels of
         PyTorch 2.11 give the operand's own strides."""
         _check_source(view, x, source, where)
-        if overlaps_itself(x.shape, x.stride):  # type: ignore[arg-type]
-            stride = preserved_stride(x.shape, x.stride)  # type: ignore[arg-type]
-            return tensor_type(x.dtype, x.shape, stride, x.device)  # type: ignore[arg-type]
-        if x.requires_grad or x.stride != preserved_stride(x.shape, x.stride):  # type: ignore[arg-type]
+        if overlaps_itself(x.shape, x.stride):
+            stride = preserved_stride(x.shape, x.stride)
+            return tensor_type(x.dtype, x.shape, stride, x.device)
+        if x.requires_grad or x.stride != preserved_stride(x.shape, x.stride):
             return NotImplemented
         return x
 
     return rule_of_scatter
 
 
-def _check_source(view: Any, x: TensorType, source: TensorType, where: tuple[Any, ...]) -> None:
+def _check_source(view: Any, x: Operand, source: Operand, where: tuple[Any, ...]) -> None:
     """Raise as eager where the source has not the shape of the places. Kernels believe that it has,
     and not all meta kernels look."""
     if view is aten.as_strided.default:
@@ -369,20 +370,20 @@ for _scatter, _view in (
 
 
 @rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
-def _scatter_elements(x: TensorType, dim: int, index: TensorType, source: Any) -> Any:
+def _scatter_elements(x: Operand, dim: int, index: Operand, source: Any) -> Any:
     rank = len(x.shape)
-    if not is_contiguous(x.shape, x.stride) or len(index.shape) != rank:  # type: ignore[arg-type]
+    if not is_contiguous(x.shape, x.stride) or len(index.shape) != rank:
         return NotImplemented
     from_tensor = isinstance(source, TensorType)
     if from_tensor and (len(source.shape) != rank or not _is_within(index, source, None)):
         return NotImplemented
     if not _is_within(index, x, wrap_dim(dim, rank)):
         return NotImplemented
-    return contiguous(x.dtype, x.shape, common_device((x, index)))  # type: ignore[arg-type]
+    return contiguous(x.dtype, x.shape, common_device((x, index)))
 
 
 @rule(aten.roll.default)
-def _roll(x: TensorType, shifts: Any, dims: Any = ()) -> Any:
+def _roll(x: Operand, shifts: Any, dims: Any = ()) -> Any:
     """Of symbolic sizes, row-major: the result is, too. Probing finds no expression for sizes of
     several terms, such as those of padded windows."""
     shifts, dims = (n if isinstance(n, (list, tuple)) else (n,) for n in (shifts, dims))
@@ -390,12 +391,12 @@ def _roll(x: TensorType, shifts: Any, dims: Any = ()) -> Any:
     fits = len(shifts) == (len(dims) or 1) and all(-rank <= dim < rank for dim in dims)
     if not fits or 1 in [n for n in x.shape if type(n) is int]:
         return NotImplemented
-    if not has_symbols(x) or x.stride != contiguous_stride(x.shape):  # type: ignore[arg-type]
+    if not has_symbols(x) or x.stride != contiguous_stride(x.shape):
         return NotImplemented
-    return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
+    return contiguous(x.dtype, x.shape, x.device)
 
 
 @rule(aten.view_copy.default)
-def _view_copy(x: TensorType, shape: Shape) -> TensorType:
-    numel = math.prod(x.shape)  # type: ignore[arg-type]
+def _view_copy(x: Operand, shape: Shape) -> TensorType:
+    numel = math.prod(x.shape)
     return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)

@@ -58,7 +58,7 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
         key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
         return _infer_once(op, key)
     except TypeError:  # an argument that does not hash: a generator
-        return _of_meta(op, args, kwargs)
+        return _of_meta(op, tuple(args), kwargs)
 
 
 def _of_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

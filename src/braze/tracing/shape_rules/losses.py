@@ -10,9 +10,10 @@ from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
 from braze.tracing.shape_rules.meta_fallback import explicit_device
 from braze.tracing.shape_rules.pointwise import pointwise
+from braze.tracing.shape_rules.pointwise_strides import Shape
 from braze.tracing.shape_rules.registry import rule
 from braze.tracing.shape_rules.strides import (
-    Shape,
+    Operand,
     contiguous,
     is_contiguous,
     preserved_stride,
@@ -26,18 +27,18 @@ from braze.tracing.shape_rules.views import wrap_dim
 _WIDE = (torch.float32, torch.float64)
 
 
-def _like(x: TensorType) -> TensorType:
+def _like(x: Operand) -> TensorType:
     """What `empty_like` gives."""
-    return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+    return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)
 
 
-def _dense(x: TensorType) -> TensorType:
-    return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
+def _dense(x: Operand) -> TensorType:
+    return contiguous(x.dtype, x.shape, x.device)
 
 
-def _image(x: TensorType) -> TensorType:
+def _image(x: Operand) -> TensorType:
     """Dense, channels-last where the operand is."""
-    return tensor_type(x.dtype, x.shape, suggested_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+    return tensor_type(x.dtype, x.shape, suggested_stride(x.shape, x.stride), x.device)
 
 
 # --- losses -----------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ _NO_REDUCTION, _MEAN, _SUM = 0, 1, 2
 
 
 @rule(aten.nll_loss_forward.default)
-def _nll_loss(x: TensorType, target: TensorType, weight: Any, reduction: int, ignored: int) -> Any:
+def _nll_loss(x: Operand, target: Operand, weight: Any, reduction: int, ignored: int) -> Any:
     rank = len(x.shape)
     if rank not in (1, 2) or len(target.shape) != rank - 1 or target.dtype is not torch.int64:
         return NotImplemented
@@ -56,18 +57,18 @@ def _nll_loss(x: TensorType, target: TensorType, weight: Any, reduction: int, ig
         return NotImplemented
     scalar = contiguous(x.dtype, (), common_device((x, target)))
     if reduction == _NO_REDUCTION and rank == 2:
-        return contiguous(x.dtype, (x.shape[0],), x.device), scalar  # type: ignore[arg-type]
+        return contiguous(x.dtype, (x.shape[0],), x.device), scalar
     return scalar, scalar
 
 
 @rule(aten.nll_loss_backward.default)
-def _nll_loss_backward(gradient: TensorType, x: TensorType, *rest: Any) -> TensorType:
+def _nll_loss_backward(gradient: Operand, x: Operand, *rest: Any) -> TensorType:
     return _dense(x)
 
 
 @rule(aten.huber_loss.default)
 def _huber_loss(
-    x: TensorType, target: TensorType, reduction: int = _MEAN, *rest: Any, **options: Any
+    x: Operand, target: Operand, reduction: int = _MEAN, *rest: Any, **options: Any
 ) -> TensorType:
     """The kernel writes to what `empty_like(x)` gave, and reduces that."""
     made = pointwise((x, target), promoted((x, target)))
@@ -80,14 +81,14 @@ def _huber_loss(
 
 @rule(aten.mse_loss.default, aten.smooth_l1_loss.default)
 def _elementwise_loss(
-    x: TensorType, target: TensorType, reduction: int = _MEAN, *rest: Any, **options: Any
+    x: Operand, target: Operand, reduction: int = _MEAN, *rest: Any, **options: Any
 ) -> TensorType:
     made = pointwise((x, target), promoted((x, target)))
     return made if reduction == _NO_REDUCTION else contiguous(made.dtype, (), made.device)
 
 
 @rule(aten.native_dropout_backward.default)
-def _native_dropout_backward(gradient: TensorType, mask: TensorType, scale: float) -> Any:
+def _native_dropout_backward(gradient: Operand, mask: Operand, scale: float) -> Any:
     if gradient.device.type != "cpu":
         return NotImplemented
     kept = pointwise((gradient, mask), promoted((gradient, mask)))
@@ -103,27 +104,27 @@ def _masked(made: tuple[TensorType, ...], mask: Any) -> tuple[TensorType | None,
 
 @rule(aten.native_layer_norm_backward.default)
 def _layer_norm_backward(
-    gradient: TensorType,
-    x: TensorType,
+    gradient: Operand,
+    x: Operand,
     normalized: Shape,
-    mean: TensorType,
-    deviation: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
+    mean: Operand,
+    deviation: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
     mask: Any,
 ) -> Any:
     if x.dtype not in _WIDE or not x.shape or weight is None or bias is None:
         return NotImplemented
-    if not (is_contiguous(x.shape, x.stride) and is_contiguous(gradient.shape, gradient.stride)):  # type: ignore[arg-type]
+    if not (is_contiguous(x.shape, x.stride) and is_contiguous(gradient.shape, gradient.stride)):
         return NotImplemented
     return _masked((_dense(x), _dense(weight), _dense(bias)), mask)
 
 
 @rule(aten.native_batch_norm_backward.default)
 def _batch_norm_backward(
-    gradient: TensorType,
-    x: TensorType,
-    weight: TensorType | None,
+    gradient: Operand,
+    x: Operand,
+    weight: Operand | None,
     mean: Any,
     variance: Any,
     saved_mean: Any,
@@ -135,9 +136,9 @@ def _batch_norm_backward(
     dense = (
         x.dtype in _WIDE and x.device.type == "cpu" and (weight is not None or not any(mask[1:]))
     )
-    if not dense or x.stride != gradient.stride or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+    if not dense or x.stride != gradient.stride or not is_contiguous(x.shape, x.stride):
         return NotImplemented
-    channels = contiguous(x.dtype, (x.shape[1],), x.device)  # type: ignore[arg-type]
+    channels = contiguous(x.dtype, (x.shape[1],), x.device)
     return _masked((_dense(x), channels, channels), mask)
 
 
@@ -146,9 +147,9 @@ def _batch_norm_backward(
 
 @rule(aten.convolution_backward.default)
 def _convolution_backward(
-    gradient: TensorType,
-    x: TensorType,
-    weight: TensorType,
+    gradient: Operand,
+    x: Operand,
+    weight: Operand,
     bias_shape: Shape | None,
     stride: Shape,
     padding: Shape,
@@ -158,12 +159,12 @@ def _convolution_backward(
     groups: int,
     mask: Any,
 ) -> Any:
-    plain = all(is_contiguous(t.shape, t.stride) for t in (gradient, x, weight))  # type: ignore[arg-type]
+    plain = all(is_contiguous(t.shape, t.stride) for t in (gradient, x, weight))
     if not plain or x.device.type != "cpu" or x.dtype not in _WIDE or 0 in x.shape:
         return NotImplemented
     if transposed or len(x.shape) != 4:
         return NotImplemented
-    bias = contiguous(gradient.dtype, (gradient.shape[1],), x.device)  # type: ignore[arg-type]
+    bias = contiguous(gradient.dtype, (gradient.shape[1],), x.device)
     return _masked((_dense(x), _dense(weight), bias), mask)
 
 
@@ -172,7 +173,7 @@ def _convolution_backward(
     aten.avg_pool2d_backward.default,
     aten._adaptive_avg_pool2d_backward.default,
 )
-def _pool_backward(gradient: TensorType, x: TensorType, *rest: Any) -> Any:
+def _pool_backward(gradient: Operand, x: Operand, *rest: Any) -> Any:
     return _image(x) if len(x.shape) == 4 and 0 not in x.shape else NotImplemented
 
 
@@ -181,10 +182,10 @@ def _pool_backward(gradient: TensorType, x: TensorType, *rest: Any) -> Any:
 
 @rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
 def _flash_attention_backward(
-    gradient: TensorType,
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
+    gradient: Operand,
+    query: Operand,
+    key: Operand,
+    value: Operand,
     *rest: Any,
     **o: Any,
 ) -> Any:
@@ -193,24 +194,22 @@ def _flash_attention_backward(
     return tuple(_heads_inside(x) for x in (query, key, value))
 
 
-def _heads_inside(x: TensorType) -> TensorType:
+def _heads_inside(x: Operand) -> TensorType:
     """The shape [batch, heads, length, width] in memory order [batch, length, heads, width]."""
-    stride = stride_in_order(x.shape, (0, 2, 1, 3))  # type: ignore[arg-type]
-    return tensor_type(x.dtype, x.shape, stride, x.device)  # type: ignore[arg-type]
+    stride = stride_in_order(x.shape, (0, 2, 1, 3))
+    return tensor_type(x.dtype, x.shape, stride, x.device)
 
 
 @rule(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
-def _softmax_backward(
-    gradient: TensorType, output: TensorType, dim: int, dtype: torch.dtype
-) -> Any:
+def _softmax_backward(gradient: Operand, output: Operand, dim: int, dtype: torch.dtype) -> Any:
     if gradient.dtype is not dtype or output.shape != gradient.shape:
         return NotImplemented
-    return contiguous(dtype, gradient.shape, gradient.device)  # type: ignore[arg-type]
+    return contiguous(dtype, gradient.shape, gradient.device)
 
 
 @rule(aten._safe_softmax.default)
-def _safe_softmax(x: TensorType, dim: int, dtype: torch.dtype | None = None) -> Any:
-    if dtype not in (None, x.dtype) or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+def _safe_softmax(x: Operand, dim: int, dtype: torch.dtype | None = None) -> Any:
+    if dtype not in (None, x.dtype) or not is_contiguous(x.shape, x.stride):
         return NotImplemented
     wrap_dim(dim, len(x.shape))
     return _dense(x)
@@ -218,22 +217,22 @@ def _safe_softmax(x: TensorType, dim: int, dtype: torch.dtype | None = None) -> 
 
 @rule(aten.embedding_dense_backward.default)
 def _embedding_backward(
-    gradient: TensorType, indices: TensorType, count: int, padding: int, scale: bool
+    gradient: Operand, indices: Operand, count: int, padding: int, scale: bool
 ) -> TensorType:
     shape = (count, gradient.shape[-1])
-    return contiguous(gradient.dtype, shape, gradient.device)  # type: ignore[arg-type]
+    return contiguous(gradient.dtype, shape, gradient.device)
 
 
 # --- views' backwards, random fills, relatives ----------------------------------------------------
 
 
 @rule(aten.select_backward.default, aten.slice_backward.default, aten.diagonal_backward.default)
-def _view_backward(gradient: TensorType, shape: Shape, *where: Any) -> TensorType:
+def _view_backward(gradient: Operand, shape: Shape, *where: Any) -> TensorType:
     return contiguous(gradient.dtype, tuple(shape), gradient.device)
 
 
 @rule(aten.bernoulli.default, aten.bernoulli.p)
-def _bernoulli(x: TensorType, *probability: float, generator: Any = None) -> TensorType:
+def _bernoulli(x: Operand, *probability: float, generator: Any = None) -> TensorType:
     return _dense(x)
 
 
@@ -242,13 +241,13 @@ def _bernoulli(x: TensorType, *probability: float, generator: Any = None) -> Ten
     aten.normal_functional.default,
     aten.exponential.default,
 )
-def _random(x: TensorType, *parameters: Any, generator: Any = None) -> TensorType:
+def _random(x: Operand, *parameters: Any, generator: Any = None) -> TensorType:
     return _like(x)
 
 
 @rule(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default)
 def _new(
-    x: TensorType,
+    x: Operand,
     shape: Shape,
     *value: Any,
     dtype: torch.dtype | None = None,

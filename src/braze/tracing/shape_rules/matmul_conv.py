@@ -10,9 +10,10 @@ from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.demands import must_be_positive, must_equal
 from braze.shapes.symbolic import plain_size, symbolic_minimum
+from braze.tracing.shape_rules.pointwise_strides import Shape
 from braze.tracing.shape_rules.registry import rule
 from braze.tracing.shape_rules.strides import (
-    Shape,
+    Operand,
     as_rows,
     channels_last_stride,
     contiguous,
@@ -28,7 +29,7 @@ from braze.tracing.shape_rules.strides import (
 from braze.tracing.shape_rules.type_promotion import common_device
 
 
-def _same_dtype(*operands: TensorType) -> None:
+def _same_dtype(*operands: Operand) -> None:
     first = operands[0].dtype
     for other in operands:
         if other.dtype is not first:
@@ -37,7 +38,7 @@ def _same_dtype(*operands: TensorType) -> None:
             )
 
 
-def _check_broadcast(x: TensorType, result: TensorType) -> None:
+def _check_broadcast(x: Operand, result: TensorType) -> None:
     """Raise RuntimeError where eager cannot expand `x` to the result."""
     rank = len(result.shape)
     wanted = result.shape[rank - len(x.shape) :]
@@ -48,12 +49,12 @@ def _check_broadcast(x: TensorType, result: TensorType) -> None:
         )
 
 
-def _is_absent_or(parameter: TensorType | None, shape: Any) -> bool:
-    return parameter is None or is_same(parameter.shape, tuple(shape))  # type: ignore[arg-type]
+def _is_absent_or(parameter: Operand | None, shape: Any) -> bool:
+    return parameter is None or is_same(parameter.shape, tuple(shape))
 
 
 @rule(aten.mm.default)
-def _mm(a: TensorType, b: TensorType) -> TensorType:
+def _mm(a: Operand, b: Operand) -> TensorType:
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise RuntimeError("self and mat2 must be matrices")
     if not must_equal(a.shape[1], b.shape[0]):
@@ -62,13 +63,11 @@ def _mm(a: TensorType, b: TensorType) -> TensorType:
             f"{b.shape[0]}x{b.shape[1]})"
         )
     _same_dtype(a, b)
-    return contiguous(a.dtype, (a.shape[0], b.shape[1]), common_device((a, b)))  # type: ignore[arg-type]
+    return contiguous(a.dtype, (a.shape[0], b.shape[1]), common_device((a, b)))
 
 
 @rule(aten.addmm.default)
-def _addmm(
-    bias: TensorType, a: TensorType, b: TensorType, *, beta: Any = 1, alpha: Any = 1
-) -> TensorType:
+def _addmm(bias: Operand, a: Operand, b: Operand, *, beta: Any = 1, alpha: Any = 1) -> TensorType:
     result = _mm(a, b)
     _same_dtype(bias, a)
     common_device((bias, a))
@@ -77,7 +76,7 @@ def _addmm(
 
 
 @rule(aten.bmm.default)
-def _bmm(a: TensorType, b: TensorType) -> TensorType:
+def _bmm(a: Operand, b: Operand) -> TensorType:
     if len(a.shape) != 3 or len(b.shape) != 3:
         raise RuntimeError("batch1 and batch2 must be 3D tensors")
     if not (must_equal(a.shape[0], b.shape[0]) and must_equal(a.shape[2], b.shape[1])):
@@ -87,13 +86,11 @@ def _bmm(a: TensorType, b: TensorType) -> TensorType:
         )
     _same_dtype(a, b)
     shape = (a.shape[0], a.shape[1], b.shape[2])
-    return contiguous(a.dtype, shape, common_device((a, b)))  # type: ignore[arg-type]
+    return contiguous(a.dtype, shape, common_device((a, b)))
 
 
 @rule(aten.baddbmm.default)
-def _baddbmm(
-    bias: TensorType, a: TensorType, b: TensorType, *, beta: Any = 1, alpha: Any = 1
-) -> TensorType:
+def _baddbmm(bias: Operand, a: Operand, b: Operand, *, beta: Any = 1, alpha: Any = 1) -> TensorType:
     common_device((bias, a))
     result = _bmm(a, b)
     _check_broadcast(bias, result)
@@ -101,14 +98,14 @@ def _baddbmm(
 
 
 @rule(aten.mv.default)
-def _mv(a: TensorType, x: TensorType) -> Any:
+def _mv(a: Operand, x: Operand) -> Any:
     if len(a.shape) != 2 or len(x.shape) != 1 or a.shape[1] != x.shape[0] or a.dtype != x.dtype:
         return NotImplemented
-    return contiguous(a.dtype, (a.shape[0],), common_device((a, x)))  # type: ignore[arg-type]
+    return contiguous(a.dtype, (a.shape[0],), common_device((a, x)))
 
 
 @rule(aten.dot.default)
-def _dot(a: TensorType, b: TensorType) -> Any:
+def _dot(a: Operand, b: Operand) -> Any:
     if len(a.shape) != 1 or a.shape != b.shape or a.dtype != b.dtype:
         return NotImplemented
     return contiguous(a.dtype, (), common_device((a, b)))
@@ -116,9 +113,9 @@ def _dot(a: TensorType, b: TensorType) -> Any:
 
 @rule(aten.convolution.default)
 def _convolution(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None,
     stride: Shape,
     padding: Shape,
     dilation: Shape,
@@ -130,24 +127,24 @@ def _convolution(
     fits = len(weight.shape) == len(x.shape) and rank in (1, 2, 3) and 0 not in x.shape
     if transposed or not fits or x.device.type not in ("cpu", "cuda") or rank == 3:
         return NotImplemented
-    if x.shape[1] != weight.shape[1] * groups or x.dtype != weight.dtype:  # type: ignore[operator]
+    if x.shape[1] != weight.shape[1] * groups or x.dtype != weight.dtype:
         return NotImplemented
-    if not _is_absent_or(bias, weight.shape[:1]) or weight.shape[0] % groups:  # type: ignore[operator]
+    if not _is_absent_or(bias, weight.shape[:1]) or weight.shape[0] % groups:
         return NotImplemented
     sizes = []
     for dim in range(rank):
         step, pad, spread = (p[dim if len(p) > 1 else 0] for p in (stride, padding, dilation))
-        reach = spread * (weight.shape[dim + 2] - 1) + 1  # type: ignore[operator]
+        reach = spread * (weight.shape[dim + 2] - 1) + 1
         around = 2 * pad - reach
         size = x.shape[dim + 2]
         if step == 1:
-            size = size + (around + 1) if around != -1 else size  # type: ignore[operator]
+            size = size + (around + 1) if around != -1 else size
         else:
-            size = (size + (around + step)) // step  # type: ignore[operator]
+            size = (size + (around + step)) // step
         if not must_be_positive(size):
             return NotImplemented
         sizes.append(size)
-    shape: Shape = (x.shape[0], weight.shape[0], *sizes)  # type: ignore[assignment]
+    shape: Shape = (x.shape[0], weight.shape[0], *sizes)
     common_device((x, weight, bias))
     if rank == 1 and suggests_channels_last(*as_rows(weight.shape, weight.stride)):
         return tensor_type(x.dtype, shape, rows_last_stride(shape), x.device)
@@ -156,12 +153,12 @@ def _convolution(
     return contiguous(x.dtype, shape, x.device)
 
 
-def _convolves_channels_last(x: TensorType) -> bool:
-    return suggests_channels_last(x.shape, x.stride)  # type: ignore[arg-type]
+def _convolves_channels_last(x: Operand) -> bool:
+    return suggests_channels_last(x.shape, x.stride)
 
 
 @rule(aten.native_layer_norm.default)
-def _layer_norm(x: TensorType, normalized: Shape, weight: Any, bias: Any, epsilon: float) -> Any:
+def _layer_norm(x: Operand, normalized: Shape, weight: Any, bias: Any, epsilon: float) -> Any:
     lead = len(x.shape) - len(normalized)
     if x.dtype not in (torch.float32, torch.float64) or lead < 0:
         return NotImplemented
@@ -169,13 +166,13 @@ def _layer_norm(x: TensorType, normalized: Shape, weight: Any, bias: Any, epsilo
         return NotImplemented
     if not all(_is_absent_or(parameter, normalized) for parameter in (weight, bias)):
         return NotImplemented
-    statistics = contiguous(x.dtype, (*x.shape[:lead], *[1] * len(normalized)), x.device)  # type: ignore[arg-type]
-    return contiguous(x.dtype, x.shape, x.device), statistics, statistics  # type: ignore[arg-type]
+    statistics = contiguous(x.dtype, (*x.shape[:lead], *[1] * len(normalized)), x.device)
+    return contiguous(x.dtype, x.shape, x.device), statistics, statistics
 
 
 @rule(aten.native_group_norm.default)
 def _group_norm(
-    x: TensorType,
+    x: Operand,
     weight: Any,
     bias: Any,
     batch: int,
@@ -186,22 +183,22 @@ def _group_norm(
 ) -> Any:
     if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
-    steps = suggested_stride(x.shape, x.stride)  # type: ignore[arg-type]
-    usual = is_contiguous(x.shape, x.stride)  # type: ignore[arg-type]
+    steps = suggested_stride(x.shape, x.stride)
+    usual = is_contiguous(x.shape, x.stride)
     if not usual and x.device.type == "cpu":
-        usual = same_layout(x.shape, x.stride, steps)  # type: ignore[arg-type]
+        usual = same_layout(x.shape, x.stride, steps)
     if not usual:
         return NotImplemented
     if not all(_is_absent_or(parameter, (channels,)) for parameter in (weight, bias)):
         return NotImplemented
     statistics = contiguous(x.dtype, (batch, groups), x.device)
-    made = tensor_type(x.dtype, x.shape, steps, x.device)  # type: ignore[arg-type]
+    made = tensor_type(x.dtype, x.shape, steps, x.device)
     return made, statistics, statistics
 
 
 @rule(aten._native_batch_norm_legit_no_training.default)
 def _batch_norm_eval(
-    x: TensorType, weight: Any, bias: Any, mean: Any, variance: Any, momentum: Any, epsilon: Any
+    x: Operand, weight: Any, bias: Any, mean: Any, variance: Any, momentum: Any, epsilon: Any
 ) -> Any:
     if not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
@@ -211,80 +208,80 @@ def _batch_norm_eval(
 
 @rule(aten._native_batch_norm_legit_functional.default)
 def _batch_norm_train(
-    x: TensorType,
+    x: Operand,
     weight: Any,
     bias: Any,
-    mean: TensorType,
-    variance: TensorType,
+    mean: Operand,
+    variance: Operand,
     training: bool,
     momentum: Any,
     epsilon: Any,
 ) -> Any:
     if not training or 0 in x.shape or not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
-    statistics = contiguous(x.dtype, (x.shape[1],), x.device)  # type: ignore[arg-type]
+    statistics = contiguous(x.dtype, (x.shape[1],), x.device)
     return _like_image(x), statistics, statistics, mean, variance
 
 
-def _plain_batch_norm(x: TensorType, weight: TensorType | None, *others: Any) -> bool:
+def _plain_batch_norm(x: Operand, weight: Operand | None, *others: Any) -> bool:
     if not all(_is_absent_or(parameter, x.shape[1:2]) for parameter in (weight, *others)):
         return False
     usual = x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
-    dense = is_contiguous(x.shape, x.stride) or (  # type: ignore[arg-type]
-        len(x.shape) == 4 and x.stride == channels_last_stride(x.shape)  # type: ignore[arg-type]
+    dense = is_contiguous(x.shape, x.stride) or (
+        len(x.shape) == 4 and x.stride == channels_last_stride(x.shape)
     )
     return usual and dense and (weight is None or weight.dtype is x.dtype)
 
 
-def _like_image(x: TensorType) -> TensorType:
-    if is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
-        return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
-    return tensor_type(x.dtype, x.shape, suggested_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+def _like_image(x: Operand) -> TensorType:
+    if is_contiguous(x.shape, x.stride):
+        return contiguous(x.dtype, x.shape, x.device)
+    return tensor_type(x.dtype, x.shape, suggested_stride(x.shape, x.stride), x.device)
 
 
 @rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention(
-    query: TensorType, key: TensorType, value: TensorType, *rest: Any, **options: Any
+    query: Operand, key: Operand, value: Operand, *rest: Any, **options: Any
 ) -> Any:
     if query.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     batch, heads, length, width = query.shape
-    if value.shape[-1] != width or not is_same(key.shape, value.shape):  # type: ignore[arg-type]
+    if value.shape[-1] != width or not is_same(key.shape, value.shape):
         return NotImplemented
-    if not is_same(key.shape[:2], query.shape[:2]):  # type: ignore[arg-type]
+    if not is_same(key.shape[:2], query.shape[:2]):
         return NotImplemented
-    steps = preserved_stride(query.shape, query.stride)  # type: ignore[arg-type]
-    out = tensor_type(query.dtype, query.shape, steps, query.device)  # type: ignore[arg-type]
-    sums = contiguous(query.dtype, (batch, length, heads), query.device)  # type: ignore[arg-type]
+    steps = preserved_stride(query.shape, query.stride)
+    out = tensor_type(query.dtype, query.shape, steps, query.device)
+    sums = contiguous(query.dtype, (batch, length, heads), query.device)
     return out, tensor_type(
         sums.dtype,
-        (batch, heads, length),  # type: ignore[arg-type]
-        (sums.stride[0], sums.stride[2], sums.stride[1]),  # type: ignore[arg-type]
+        (batch, heads, length),
+        (sums.stride[0], sums.stride[2], sums.stride[1]),
         query.device,
     )
 
 
 @rule(aten._scaled_dot_product_efficient_attention.default)
 def _efficient_attention(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    bias: TensorType | None,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    bias: Operand | None,
     computes_sums: bool,
     *rest: Any,
     **options: Any,
 ) -> Any:
     """Sums are padded to whole warps, which no probing at a few near sizes finds out."""
     batch, heads, length, _ = query.shape
-    out = contiguous(query.dtype, (batch, length, heads, value.shape[-1]), query.device)  # type: ignore[arg-type]
+    out = contiguous(query.dtype, (batch, length, heads, value.shape[-1]), query.device)
     shape, stride = (list(sizes) for sizes in (out.shape, out.stride))
     for sizes in (shape, stride):
         sizes[1], sizes[2] = sizes[2], sizes[1]
     padded = (length + _WARP - 1) // _WARP * _WARP if computes_sums else 0
     number = contiguous(torch.int64, (), query.device)
     return (
-        tensor_type(query.dtype, tuple(shape), tuple(stride), query.device),  # type: ignore[arg-type]
-        contiguous(torch.float32, (batch, heads, padded), query.device),  # type: ignore[arg-type]
+        tensor_type(query.dtype, tuple(shape), tuple(stride), query.device),
+        contiguous(torch.float32, (batch, heads, padded), query.device),
         number,
         number,
     )
@@ -294,19 +291,19 @@ _WARP = 32
 
 
 @rule(aten.native_dropout.default)
-def _dropout(x: TensorType, p: float, train: bool | None) -> Any:
-    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+def _dropout(x: Operand, p: float, train: bool | None) -> Any:
+    if not is_contiguous(x.shape, x.stride):
         return NotImplemented
-    return x if not x.requires_grad else contiguous(x.dtype, x.shape, x.device), contiguous(  # type: ignore[arg-type]
+    return x if not x.requires_grad else contiguous(x.dtype, x.shape, x.device), contiguous(
         torch.bool,
         x.shape,
-        x.device,  # type: ignore[arg-type]
+        x.device,
     )
 
 
 @rule(aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
 def _max_pool(
-    x: TensorType,
+    x: Operand,
     kernel: Shape,
     stride: Shape = (),
     padding: Shape = (0,),
@@ -325,7 +322,7 @@ def _max_pool(
 
 @rule(aten.avg_pool2d.default, aten.avg_pool3d.default)
 def _avg_pool(
-    x: TensorType,
+    x: Operand,
     kernel: Shape,
     stride: Shape = (),
     padding: Shape = (0,),
@@ -340,7 +337,7 @@ def _avg_pool(
 
 
 def _pooled(
-    x: TensorType, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+    x: Operand, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Shape | None:
     """The shape of a pooled image or volume; None where the rule says nothing of it."""
     rank = len(x.shape) - 2
@@ -359,25 +356,25 @@ def _pooled(
         if size <= 0 or room < 0 or 2 * pad > reach:
             return None
         sizes.append(size)
-    return (x.shape[0], x.shape[1], *sizes)  # type: ignore[return-value]
+    return (x.shape[0], x.shape[1], *sizes)
 
 
-def _like_format(x: TensorType, shape: Shape) -> Shape:
-    if suggests_channels_last(x.shape, x.stride):  # type: ignore[arg-type]
+def _like_format(x: Operand, shape: Shape) -> Shape:
+    if suggests_channels_last(x.shape, x.stride):
         return channels_last_stride(shape)
     return contiguous(x.dtype, shape, x.device).stride  # type: ignore[return-value]
 
 
 @rule(aten._adaptive_avg_pool2d.default)
-def _adaptive_pool(x: TensorType, size: Shape) -> Any:
+def _adaptive_pool(x: Operand, size: Shape) -> Any:
     if len(x.shape) != 4 or 0 in x.shape:
         return NotImplemented
     shape = (*x.shape[:2], *size)
-    return tensor_type(x.dtype, shape, _like_format(x, shape), x.device)  # type: ignore[arg-type]
+    return tensor_type(x.dtype, shape, _like_format(x, shape), x.device)
 
 
 @rule(aten.pixel_shuffle.default)
-def _pixel_shuffle(x: TensorType, factor: int) -> Any:
+def _pixel_shuffle(x: Operand, factor: int) -> Any:
     if len(x.shape) < 3 or factor <= 0 or 0 in x.shape or not _is_row_major(x):
         return NotImplemented
     *lead, channels, height, width = x.shape
@@ -388,7 +385,7 @@ def _pixel_shuffle(x: TensorType, factor: int) -> Any:
 
 
 @rule(aten.pixel_unshuffle.default)
-def _pixel_unshuffle(x: TensorType, factor: int) -> Any:
+def _pixel_unshuffle(x: Operand, factor: int) -> Any:
     if len(x.shape) < 3 or factor <= 0 or 0 in x.shape or not _is_row_major(x):
         return NotImplemented
     *lead, channels, height, width = x.shape
@@ -411,7 +408,7 @@ def _blocks(sizes: Any, kernel: Shape, dilation: Shape, padding: Shape, stride: 
 
 @rule(aten.im2col.default)
 def _image_to_columns(
-    x: TensorType, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
+    x: Operand, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
 ) -> Any:
     if len(x.shape) != 4 or 0 in x.shape:
         return NotImplemented
@@ -419,12 +416,12 @@ def _image_to_columns(
     if count is None:
         return NotImplemented
     shape = (x.shape[0], x.shape[1] * kernel[0] * kernel[1], count)
-    return contiguous(x.dtype, shape, x.device)  # type: ignore[arg-type]
+    return contiguous(x.dtype, shape, x.device)
 
 
 @rule(aten.col2im.default)
 def _columns_to_image(
-    x: TensorType, size: Shape, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
+    x: Operand, size: Shape, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
 ) -> Any:
     if len(x.shape) != 3 or 0 in x.shape:
         return NotImplemented
@@ -433,20 +430,20 @@ def _columns_to_image(
     if count is None or not must_equal(x.shape[1] % window, 0) or not must_equal(count, x.shape[2]):
         return NotImplemented
     shape = (x.shape[0], x.shape[1] // window, *size)
-    return contiguous(x.dtype, shape, x.device)  # type: ignore[arg-type]
+    return contiguous(x.dtype, shape, x.device)
 
 
-def _is_row_major(x: TensorType) -> bool:
+def _is_row_major(x: Operand) -> bool:
     """Whether what eager's kernels make of the tensor is row-major."""
-    usual = x.device.type == "cpu" or is_contiguous(x.shape, x.stride)  # type: ignore[arg-type]
-    return usual and not suggests_channels_last(x.shape, x.stride)  # type: ignore[arg-type]
+    usual = x.device.type == "cpu" or is_contiguous(x.shape, x.stride)
+    return usual and not suggests_channels_last(x.shape, x.stride)
 
 
 @rule(aten.upsample_nearest2d.default)
 def _upsample(
-    x: TensorType, size: Shape, scale_height: float | None = None, scale_width: Any = None
+    x: Operand, size: Shape, scale_height: float | None = None, scale_width: Any = None
 ) -> Any:
     if len(x.shape) != 4 or 0 in x.shape:
         return NotImplemented
     shape = (*x.shape[:2], *size)
-    return tensor_type(x.dtype, shape, _like_format(x, shape), x.device)  # type: ignore[arg-type]
+    return tensor_type(x.dtype, shape, _like_format(x, shape), x.device)

@@ -15,6 +15,7 @@ from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
 from braze.tracing.errors import Untraceable
 from braze.tracing.shape_rules.strides import (
+    Operand,
     as_rows,
     channels_last_stride,
     contiguous,
@@ -44,17 +45,17 @@ def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> An
 def _column_major(position: int) -> Callable[[Any, Any], Any]:
     """The matrices of one of the results lie column by column, as LAPACK makes them."""
 
-    def correction(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    def correction(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
         made = result[position]
         *batch, rows, columns = made.shape
-        *steps, column, row = contiguous_stride((*batch, columns, rows))  # type: ignore[arg-type]
-        moved = tensor_type(made.dtype, made.shape, (*steps, row, column), made.device)  # type: ignore[arg-type]
+        *steps, column, row = contiguous_stride((*batch, columns, rows))
+        moved = tensor_type(made.dtype, made.shape, (*steps, row, column), made.device)
         return (*result[:position], moved, *result[position + 1 :])
 
     return correction
 
 
-def _statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _statistics(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     """Statistics of half-precision input are float32 only beside float32 parameters."""
     image = args[0]
     if image.dtype not in (torch.bfloat16, torch.float16):
@@ -62,13 +63,13 @@ def _statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
     others = [a.dtype for a in args[1:] if isinstance(a, TensorType)]
     dtype = torch.float32 if torch.float32 in others else image.dtype
     rest = [
-        tensor_type(dtype, r.shape, r.stride, r.device) if r.dtype.is_floating_point else r  # type: ignore[arg-type]
+        tensor_type(dtype, r.shape, r.stride, r.device) if r.dtype.is_floating_point else r
         for r in result[1:]
     ]
     return (result[0], *rest)
 
 
-def _no_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _no_statistics(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     """Evaluation saves no statistics."""
     image, mean, deviation = _normalized(_statistics(result, args), args)
     return image, *(contiguous(s.dtype, (0,), s.device) for s in (mean, deviation))
@@ -77,7 +78,7 @@ def _no_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any
 def _like(position: int) -> Callable[[Any, Any], Any]:
     """Channels last where that argument is."""
 
-    def correction(result: TensorType, args: tuple[Any, ...]) -> Any:
+    def correction(result: Operand, args: tuple[Any, ...]) -> Any:
         if not suggests_channels_last(args[position].shape, args[position].stride):
             return result
         return _channels_last(result)
@@ -85,17 +86,17 @@ def _like(position: int) -> Callable[[Any, Any], Any]:
     return correction
 
 
-def _suggested(result: TensorType, args: tuple[Any, ...]) -> Any:
+def _suggested(result: Operand, args: tuple[Any, ...]) -> Any:
     """In the format that the image suggests, also where the operator moves nothing."""
     stride = suggested_stride(args[0].shape, args[0].stride)
     return tensor_type(result.dtype, result.shape, stride, result.device)
 
 
-def _channels_last(made: TensorType) -> TensorType:
+def _channels_last(made: Operand) -> TensorType:
     return tensor_type(made.dtype, made.shape, channels_last_stride(made.shape), made.device)
 
 
-def _convolved(result: TensorType, args: tuple[Any, ...]) -> Any:
+def _convolved(result: Operand, args: tuple[Any, ...]) -> Any:
     """Channels last where the image or the weights are; volumes only where oneDNN takes them, and
     rows only where the weights are: the kernel makes images of one row of contiguous rows."""
     if len(result.shape) == 5 and result.dtype is not torch.float32:
@@ -125,26 +126,26 @@ def _gradients_of_convolution(result: tuple[Any, ...], args: tuple[Any, ...]) ->
     return *moved, *result[2:]
 
 
-def _normalized(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _normalized(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     """In the format that the image suggests: its strides are not kept."""
     image, made = args[0], result[0]
     stride = suggested_stride(image.shape, image.stride)
     return tensor_type(made.dtype, made.shape, stride, made.device), *result[1:]
 
 
-def _normalized_with_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _normalized_with_statistics(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     return _normalized(_statistics(result, args), args)
 
 
-def _first_row_major(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _first_row_major(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     return _row_major(result[0], args), *result[1:]
 
 
-def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
-    return contiguous(result.dtype, result.shape, result.device)  # type: ignore[arg-type]
+def _row_major(result: Operand, args: tuple[Any, ...]) -> Any:
+    return contiguous(result.dtype, result.shape, result.device)
 
 
-def _rolled(result: TensorType, args: tuple[Any, ...]) -> Any:
+def _rolled(result: Operand, args: tuple[Any, ...]) -> Any:
     """Pieces behind each other, in the format of all of them; what does not move, and what moves as
     one row of elements, is a row-major copy."""
     image, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else ()
@@ -156,23 +157,23 @@ def _rolled(result: TensorType, args: tuple[Any, ...]) -> Any:
     return _channels_last(result)
 
 
-def _row_major_of_complex(result: TensorType, args: tuple[Any, ...]) -> Any:
+def _row_major_of_complex(result: Operand, args: tuple[Any, ...]) -> Any:
     return _row_major(result, args) if args[0].dtype.is_complex else result
 
 
-def _transformed_last(result: TensorType, args: tuple[Any, ...]) -> Any:
+def _transformed_last(result: Operand, args: tuple[Any, ...]) -> Any:
     """Batch dimensions outermost, then those transformed, in the order asked for."""
     image, dims = args[0], args[1]
     if not 1 < len(dims) <= 3 or not is_contiguous(image.shape, image.stride):
         return result
     chosen = [dim % len(image.shape) for dim in dims]
     order = [dim for dim in range(len(image.shape)) if dim not in chosen] + chosen
-    steps = contiguous_stride(tuple(result.shape[dim] for dim in order))  # type: ignore[misc]
+    steps = contiguous_stride(tuple(result.shape[dim] for dim in order))
     stride = tuple(step for _, step in sorted(zip(order, steps, strict=True)))
-    return tensor_type(result.dtype, result.shape, stride, result.device)  # type: ignore[arg-type]
+    return tensor_type(result.dtype, result.shape, stride, result.device)
 
 
-def _gradients_of_a_layer(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _gradients_of_a_layer(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     """oneDNN's backward makes the gradient of a bias also where there is none: C++ passes the
     weights once more in its place, whose shapes the meta kernel takes before PyTorch 2.13."""
     weights = args[1]
@@ -180,7 +181,7 @@ def _gradients_of_a_layer(result: tuple[TensorType, ...], args: tuple[Any, ...])
     return (*result[:3], bias, bias, *result[5:])
 
 
-def _of_columns(result: TensorType, args: tuple[Any, ...]) -> Any:
+def _of_columns(result: Operand, args: tuple[Any, ...]) -> Any:
     """A product with no columns: the kernel only scales the bias, and gives it as it lies."""
     bias, matrix = args[0], args[1]
     if matrix.shape[1] == 0 and 0 not in result.shape and bias.shape != result.shape:
@@ -188,7 +189,7 @@ def _of_columns(result: TensorType, args: tuple[Any, ...]) -> Any:
     return result
 
 
-def _row_major_or_none(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+def _row_major_or_none(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     """Probabilities that are not asked for are undefined; the meta kernel gives an empty tensor."""
     made, weights = result
     return _row_major(made, args), None if weights.shape == (0,) else weights

@@ -68,7 +68,7 @@ def _of_kernel(
     """What the kernel itself makes of zeros. Raises Untraceable for tensors on other devices, and
     where there are more than a few zeros to make."""
     tensors = _tensors((*args, *kwargs.values()))
-    if any(t.device != _CPU or math.prod(t.shape) > _MOST_ZEROS for t in tensors):  # type: ignore[operator, arg-type]
+    if any(t.device != _CPU or math.prod(t.shape) > _MOST_ZEROS for t in tensors):
         raise Untraceable(f"{op}: its meta kernel fails: {error}") from error
     return op(*map(_of_zeros, args), **{name: _of_zeros(a) for name, a in kwargs.items()})
 
@@ -180,8 +180,9 @@ def infer_view_by_meta(
 ) -> Any:
     """(type, storage offset) of the view, or a tuple of those, nested as the operator returns."""
     shape, stride = viewed.shape, viewed.stride
-    last = sum((size - 1) * step for size, step in zip(shape, stride))  # type: ignore[operator]
-    memory = torch.empty((max(offset + last + 1, 0),), dtype=viewed.dtype, device=_META)
+    last = sum((size - 1) * step for size, step in zip(shape, stride))
+    reached = (max(offset + last + 1, 0),)
+    memory = torch.empty(reached, dtype=viewed.dtype, device=_META)  # type: ignore[arg-type]
     on_meta = memory.as_strided(shape, stride, offset)  # type: ignore[arg-type]
     result = op(on_meta, *args, **kwargs)
     if isinstance(result, torch.Tensor):

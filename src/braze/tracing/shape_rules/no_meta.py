@@ -5,44 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 from braze.compat.torch.aten import aten
-from braze.ir.types import TensorType
 from braze.tracing.shape_rules.registry import rule
-from braze.tracing.shape_rules.strides import contiguous, contiguous_stride, tensor_type
+from braze.tracing.shape_rules.strides import Operand, contiguous, contiguous_stride, tensor_type
 
 
 @rule(aten.geqrf.default)
-def _geqrf(matrix: TensorType) -> Any:
+def _geqrf(matrix: Operand) -> Any:
     *batch, rows, columns = matrix.shape
-    *steps, column, row = contiguous_stride((*batch, columns, rows))  # type: ignore[arg-type]
-    factors = tensor_type(matrix.dtype, matrix.shape, (*steps, row, column), matrix.device)  # type: ignore[arg-type]
-    scales = contiguous(matrix.dtype, (*batch, min(rows, columns)), matrix.device)  # type: ignore[arg-type, type-var]
+    *steps, column, row = contiguous_stride((*batch, columns, rows))
+    factors = tensor_type(matrix.dtype, matrix.shape, (*steps, row, column), matrix.device)
+    scales = contiguous(matrix.dtype, (*batch, min(rows, columns)), matrix.device)
     return factors, scales
 
 
 @rule(aten.histogram.bin_ct)
-def _histogram(image: TensorType, bins: int = 100, **options: Any) -> Any:
+def _histogram(image: Operand, bins: int = 100, **options: Any) -> Any:
     counts = contiguous(image.dtype, (bins,), image.device)
     return counts, contiguous(image.dtype, (bins + 1,), image.device)
 
 
 @rule(aten.histogram.bins_tensor)
-def _histogram_of_edges(image: TensorType, bins: TensorType, **options: Any) -> Any:
-    counts = contiguous(image.dtype, (bins.shape[0] - 1,), image.device)  # type: ignore[operator]
-    return counts, contiguous(image.dtype, bins.shape, image.device)  # type: ignore[arg-type]
+def _histogram_of_edges(image: Operand, bins: Operand, **options: Any) -> Any:
+    counts = contiguous(image.dtype, (bins.shape[0] - 1,), image.device)
+    return counts, contiguous(image.dtype, bins.shape, image.device)
 
 
 @rule(aten._histogramdd_bin_edges.default)
-def _histogram_edges(image: TensorType, bins: Any, **options: Any) -> Any:
+def _histogram_edges(image: Operand, bins: Any, **options: Any) -> Any:
     return tuple(contiguous(image.dtype, (count + 1,), image.device) for count in bins)
 
 
 @rule(aten._histogramdd_from_bin_cts.default)
-def _histogram_of_counts(image: TensorType, bins: Any, **options: Any) -> Any:
+def _histogram_of_counts(image: Operand, bins: Any, **options: Any) -> Any:
     return contiguous(image.dtype, tuple(bins), image.device)
 
 
 @rule(aten._histogramdd_from_bin_tensors.default)
-def _histogram_of_tensors(image: TensorType, bins: Any, **options: Any) -> Any:
+def _histogram_of_tensors(image: Operand, bins: Any, **options: Any) -> Any:
     shape = tuple(edges.shape[0] - 1 for edges in bins)
     return contiguous(image.dtype, shape, image.device)
 
@@ -52,8 +51,8 @@ def _histogram_of_tensors(image: TensorType, bins: Any, **options: Any) -> Any:
     aten.multilabel_margin_loss_backward.default,
     aten.fractional_max_pool3d_backward.default,
 )
-def _gradient_of_input(grad: TensorType, self: TensorType, *rest: Any, **options: Any) -> Any:
-    return contiguous(self.dtype, self.shape, self.device)  # type: ignore[arg-type]
+def _gradient_of_input(grad: Operand, self: Operand, *rest: Any, **options: Any) -> Any:
+    return contiguous(self.dtype, self.shape, self.device)
 
 
 @rule(

@@ -13,6 +13,7 @@ from braze.ir.types import TensorType
 from braze.tracing.shape_rules.meta_fallback import explicit_device
 from braze.tracing.shape_rules.registry import RULES, rule
 from braze.tracing.shape_rules.strides import (
+    Operand,
     contiguous,
     pointwise_layout,
     preserved_stride,
@@ -73,7 +74,7 @@ def _overloads(packets: str) -> list[Any]:
         "softshrink hardshrink frac"
     )
 )
-def _unary(x: TensorType, *parameters: Any, **options: Any) -> TensorType:
+def _unary(x: Operand, *parameters: Any, **options: Any) -> TensorType:
     return pointwise((x,), x.dtype)
 
 
@@ -85,28 +86,28 @@ def _unary(x: TensorType, *parameters: Any, **options: Any) -> TensorType:
     ),
     *PYTHON_FUNCTIONS.values(),
 )
-def _floating_unary(x: TensorType) -> TensorType:
+def _floating_unary(x: Operand) -> TensorType:
     return pointwise((x,), floating(x.dtype))
 
 
 @rule(*_overloads("logical_not signbit isposinf isneginf isnan isinf"))
-def _predicate(x: TensorType) -> TensorType:
+def _predicate(x: Operand) -> TensorType:
     return pointwise((x,), torch.bool)
 
 
 @rule(aten.abs.default)
-def _abs(x: TensorType) -> TensorType:
+def _abs(x: Operand) -> TensorType:
     return pointwise((x,), real_of(x.dtype))
 
 
 @rule(*_overloads("clamp clamp_min clamp_max"))
-def _clamp(x: TensorType, *limits: Any, **named: Any) -> Any:
+def _clamp(x: Operand, *limits: Any, **named: Any) -> Any:
     given = [limit for limit in (*limits, *named.values()) if limit is not None]
     return pointwise((x,), promoted((x, *given))) if given else NotImplemented
 
 
 @rule(aten.pow.Tensor_Scalar)
-def _pow_scalar(x: TensorType, exponent: Any) -> TensorType:
+def _pow_scalar(x: Operand, exponent: Any) -> TensorType:
     return pointwise((x,), promoted((x, exponent)))
 
 
@@ -197,19 +198,19 @@ def _rsub(a: Any, b: Any, alpha: Any = 1) -> TensorType:
 
 
 @rule(aten.pow.Scalar)
-def _scalar_pow(a: Any, b: TensorType) -> TensorType:
-    return contiguous(promoted((a, b)), b.shape, b.device)  # type: ignore[arg-type]
+def _scalar_pow(a: Any, b: Operand) -> TensorType:
+    return contiguous(promoted((a, b)), b.shape, b.device)
 
 
 @rule(aten.ldexp.Tensor)
-def _ldexp(x: TensorType, exponent: TensorType) -> TensorType:
+def _ldexp(x: Operand, exponent: Operand) -> TensorType:
     """A product with a power of two, which lies row by row."""
     factor = _scalar_pow(2.0, exponent)
     return pointwise((x, factor), promoted((x, factor)))
 
 
 @rule(aten.heaviside.default)
-def _heaviside(x: TensorType, values: TensorType) -> Any:
+def _heaviside(x: Operand, values: Operand) -> Any:
     if x.dtype is not values.dtype or x.dtype.is_complex:
         return NotImplemented
     return pointwise((x, values), x.dtype)
@@ -227,12 +228,12 @@ def _div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorType
         "hardsigmoid_backward mish_backward hardtanh_backward elu_backward softplus_backward"
     )
 )
-def _gradient_first(gradient: TensorType, x: TensorType, *rest: Any, **options: Any) -> TensorType:
+def _gradient_first(gradient: Operand, x: Operand, *rest: Any, **options: Any) -> TensorType:
     return pointwise((gradient, x), promoted((gradient, x)))
 
 
 @rule(*_overloads("threshold_backward leaky_relu_backward"))
-def _gradient_second(gradient: TensorType, x: TensorType, *rest: Any) -> TensorType:
+def _gradient_second(gradient: Operand, x: Operand, *rest: Any) -> TensorType:
     return pointwise((x, gradient), promoted((gradient, x)))
 
 
@@ -240,25 +241,25 @@ def _gradient_second(gradient: TensorType, x: TensorType, *rest: Any) -> TensorT
 
 
 @rule(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
-def _where(condition: TensorType, a: Any, b: Any) -> Any:
+def _where(condition: Operand, a: Any, b: Any) -> Any:
     if type(a) is not TensorType or type(b) is not TensorType:
         return NotImplemented
     return pointwise((condition, a, b), promoted((a, b)), kept=1)
 
 
 @rule(aten.addcmul.default, aten.addcdiv.default)
-def _addc(x: TensorType, a: TensorType, b: TensorType, *, value: Any = 1) -> TensorType:
+def _addc(x: Operand, a: Operand, b: Operand, *, value: Any = 1) -> TensorType:
     return pointwise((x, a, b), promoted((x, a, b)))
 
 
 @rule(aten.lerp.Scalar, aten.lerp.Tensor)
-def _lerp(a: TensorType, b: TensorType, weight: Any) -> TensorType:
+def _lerp(a: Operand, b: Operand, weight: Any) -> TensorType:
     operands = (a, b, weight) if type(weight) is TensorType else (a, b)
     return pointwise(operands, a.dtype)
 
 
 @rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(x: TensorType, mask: TensorType, value: Any) -> TensorType:
+def _masked_fill(x: Operand, mask: Operand, value: Any) -> TensorType:
     shape, _ = pointwise_layout((x.shape, x.stride), (mask.shape, mask.stride))
     return contiguous(x.dtype, shape, common_device((x, mask)))
 
@@ -267,19 +268,19 @@ def _masked_fill(x: TensorType, mask: TensorType, value: Any) -> TensorType:
 
 
 @rule(aten.clone.default)
-def _clone(x: TensorType, *, memory_format: torch.memory_format | None = None) -> Any:
-    stride = stride_in_format(x.shape, x.stride, memory_format)  # type: ignore[arg-type]
+def _clone(x: Operand, *, memory_format: torch.memory_format | None = None) -> Any:
+    stride = stride_in_format(x.shape, x.stride, memory_format)
     return NotImplemented if stride is None else tensor_type(x.dtype, x.shape, stride, x.device)
 
 
 @rule(with_data, overwritten)
-def _with_data(history: TensorType, data: TensorType) -> TensorType:
+def _with_data(history: Operand, data: Operand) -> TensorType:
     return _clone(data)  # type: ignore[no-any-return]
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default)
-def _fill(x: TensorType, *value: Any) -> TensorType:
-    stride = stride_in_format(x.shape, x.stride, None)  # type: ignore[arg-type]
+def _fill(x: Operand, *value: Any) -> TensorType:
+    stride = stride_in_format(x.shape, x.stride, None)
     return tensor_type(x.dtype, x.shape, stride, x.device)
 
 
@@ -292,7 +293,7 @@ def _fill(x: TensorType, *value: Any) -> TensorType:
     aten.randn_like.default,
 )
 def _like(
-    x: TensorType,
+    x: Operand,
     *,
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,
@@ -301,7 +302,7 @@ def _like(
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Any:
-    stride = stride_in_format(x.shape, x.stride, memory_format)  # type: ignore[arg-type]
+    stride = stride_in_format(x.shape, x.stride, memory_format)
     if stride is None or layout not in (None, torch.strided):
         return NotImplemented
     where = x.device if device is None else explicit_device(device)
@@ -309,5 +310,5 @@ def _like(
 
 
 @rule(aten.full_like.default)
-def _full_like(x: TensorType, value: Any, **options: Any) -> Any:
+def _full_like(x: Operand, value: Any, **options: Any) -> Any:
     return _like(x, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Protocol
 
 import torch
 
@@ -11,6 +12,31 @@ from braze.ir.types import TensorType
 from braze.shapes.conditions import are_strides_in_order, at_least_one, size_at_hand
 from braze.shapes.demands import must_equal
 from braze.tracing.shape_rules.pointwise_strides import Shape, iteration_order
+
+
+class Operand(Protocol):
+    """A `TensorType` as shape rules compute with it. Among its sizes are symbolic ones, which have
+    the arithmetic of ints: to the rules each is an int."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type."""
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes."""
+
+    @property
+    def stride(self) -> Shape:
+        """The strides, in elements."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensor is."""
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether its gradient is asked for."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -158,13 +184,13 @@ def as_rows(shape: Shape, stride: Shape) -> tuple[Shape, Shape]:
     """Shape and strides of `x.unsqueeze(2)`: an image of one row for each row of `x`."""
     batch, channels, length = shape
     first, second, last = stride
-    return (batch, channels, 1, length), (first, second, length * last, last)  # type: ignore[operator, return-value]
+    return (batch, channels, 1, length), (first, second, length * last, last)
 
 
 def rows_last_stride(shape: Shape) -> Shape:
     """Strides of rows that are images of one row, channels last."""
     _, channels, length = shape
-    return (channels * length, 1, channels)  # type: ignore[operator, return-value]
+    return (channels * length, 1, channels)
 
 
 @functools.lru_cache(maxsize=1 << 14)

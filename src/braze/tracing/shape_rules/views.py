@@ -12,8 +12,9 @@ from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.conditions import known_equality
 from braze.shapes.demands import is_exactly, must_equal
+from braze.tracing.shape_rules.pointwise_strides import Shape
 from braze.tracing.shape_rules.registry import RULES, VIEW_RULES
-from braze.tracing.shape_rules.strides import Shape, contiguous_stride, tensor_type
+from braze.tracing.shape_rules.strides import Operand, contiguous_stride, tensor_type
 from braze.tracing.symbolic.slice_bounds import slice_range
 
 View = tuple[TensorType, int]
@@ -27,7 +28,7 @@ def _view_rule(op: Any) -> Callable[[_Rule], _Rule]:
         if op in VIEW_RULES or op in RULES:
             raise ValueError(f"two shape rules for {op}")
 
-        def plain(x: TensorType, *args: Any, **kwargs: Any) -> Any:
+        def plain(x: Operand, *args: Any, **kwargs: Any) -> Any:
             result = function(x, 0, *args, **kwargs)
             if result is NotImplemented:
                 return result
@@ -42,7 +43,7 @@ def _view_rule(op: Any) -> Callable[[_Rule], _Rule]:
     return register
 
 
-def _made(x: TensorType, shape: Shape, stride: Shape) -> TensorType:
+def _made(x: Operand, shape: Shape, stride: Shape) -> TensorType:
     return tensor_type(x.dtype, shape, stride, x.device)
 
 
@@ -153,9 +154,9 @@ def numel_of(shape: Shape) -> int:
 
 
 @_view_rule(aten.view.default)
-def _view(x: TensorType, offset: int, shape: Shape) -> View:
-    shape = completed_shape(tuple(shape), numel_of(x.shape))  # type: ignore[arg-type]
-    stride = view_stride(x.shape, x.stride, shape)  # type: ignore[arg-type]
+def _view(x: Operand, offset: int, shape: Shape) -> View:
+    shape = completed_shape(tuple(shape), numel_of(x.shape))
+    stride = view_stride(x.shape, x.stride, shape)
     if stride is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
@@ -165,13 +166,13 @@ def _view(x: TensorType, offset: int, shape: Shape) -> View:
 
 
 @_view_rule(aten._reshape_alias.default)
-def _reshape_alias(x: TensorType, offset: int, shape: Shape, stride: Shape) -> View:
+def _reshape_alias(x: Operand, offset: int, shape: Shape, stride: Shape) -> View:
     return _made(x, tuple(shape), tuple(stride)), offset
 
 
 @_view_rule(aten.as_strided.default)
 def _as_strided(
-    x: TensorType, offset: int, shape: Shape, stride: Shape, storage_offset: int | None = None
+    x: Operand, offset: int, shape: Shape, stride: Shape, storage_offset: int | None = None
 ) -> View:
     return (
         _made(x, tuple(shape), tuple(stride)),
@@ -180,48 +181,48 @@ def _as_strided(
 
 
 @_view_rule(aten.alias.default)
-def _alias(x: TensorType, offset: int) -> View:
-    return _made(x, x.shape, x.stride), offset  # type: ignore[arg-type]
+def _alias(x: Operand, offset: int) -> View:
+    return _made(x, x.shape, x.stride), offset
 
 
 @_view_rule(aten.detach.default)
-def _detach(x: TensorType, offset: int) -> View:
-    return _made(x, x.shape, x.stride), offset  # type: ignore[arg-type]
+def _detach(x: Operand, offset: int) -> View:
+    return _made(x, x.shape, x.stride), offset
 
 
 @_view_rule(aten.permute.default)
-def _permute(x: TensorType, offset: int, dims: Shape) -> View:
+def _permute(x: Operand, offset: int, dims: Shape) -> View:
     rank = len(x.shape)
     order = [wrap_dim(d, rank) for d in dims]
     if len(order) != rank or len(set(order)) != rank:
         raise RuntimeError(f"permute(dims): {list(dims)} is no permutation of {rank} dimensions")
     shape, stride = x.shape, x.stride
-    made = _made(x, tuple([shape[d] for d in order]), tuple([stride[d] for d in order]))  # type: ignore[misc]
+    made = _made(x, tuple([shape[d] for d in order]), tuple([stride[d] for d in order]))
     return made, offset
 
 
 @_view_rule(aten.transpose.int)
-def _transpose(x: TensorType, offset: int, first: int, second: int) -> View:
+def _transpose(x: Operand, offset: int, first: int, second: int) -> View:
     rank = len(x.shape)
     first, second = wrap_dim(first, rank), wrap_dim(second, rank)
     shape, stride = list(x.shape), list(x.stride)
     if rank:
         shape[first], shape[second] = shape[second], shape[first]
         stride[first], stride[second] = stride[second], stride[first]
-    return _made(x, tuple(shape), tuple(stride)), offset  # type: ignore[arg-type]
+    return _made(x, tuple(shape), tuple(stride)), offset
 
 
 @_view_rule(aten.t.default)
-def _t(x: TensorType, offset: int) -> View:
+def _t(x: Operand, offset: int) -> View:
     if len(x.shape) > 2:
         raise RuntimeError(
             f"t() expects a tensor with <= 2 dimensions, but self is {len(x.shape)}D"
         )
-    return _made(x, x.shape[::-1], x.stride[::-1]), offset  # type: ignore[arg-type]
+    return _made(x, x.shape[::-1], x.stride[::-1]), offset
 
 
 @_view_rule(aten.expand.default)
-def _expand(x: TensorType, offset: int, shape: Shape, *, implicit: bool = False) -> View:
+def _expand(x: Operand, offset: int, shape: Shape, *, implicit: bool = False) -> View:
     lead = len(shape) - len(x.shape)
     if lead < 0:
         raise RuntimeError(
@@ -237,9 +238,9 @@ def _expand(x: TensorType, offset: int, shape: Shape, *, implicit: bool = False)
                 raise RuntimeError(f"expand: -1 is not allowed in a leading dimension ({dim})")
             continue
         if size == -1:
-            size = result_shape[dim] = x.shape[own]  # type: ignore[assignment]
+            size = result_shape[dim] = x.shape[own]
         if size == x.shape[own] or (x.shape[own] != 1 and must_equal(size, x.shape[own])):
-            result_stride[dim] = x.stride[own]  # type: ignore[assignment]
+            result_stride[dim] = x.stride[own]
         elif x.shape[own] != 1:
             raise RuntimeError(
                 f"The expanded size of the tensor ({size}) must match the existing size "
@@ -253,56 +254,56 @@ def _expand(x: TensorType, offset: int, shape: Shape, *, implicit: bool = False)
 
 
 @_view_rule(aten.unsqueeze.default)
-def _unsqueeze(x: TensorType, offset: int, dim: int) -> View:
+def _unsqueeze(x: Operand, offset: int, dim: int) -> View:
     dim = wrap_dim(dim, len(x.shape) + 1)
-    step = x.shape[dim] * x.stride[dim] if dim < len(x.shape) else 1  # type: ignore[operator]
+    step = x.shape[dim] * x.stride[dim] if dim < len(x.shape) else 1
     shape = (*x.shape[:dim], 1, *x.shape[dim:])
-    return _made(x, shape, (*x.stride[:dim], step, *x.stride[dim:])), offset  # type: ignore[arg-type]
+    return _made(x, shape, (*x.stride[:dim], step, *x.stride[dim:])), offset
 
 
-def _squeezed(x: TensorType, offset: int, dims: set[int]) -> View:
+def _squeezed(x: Operand, offset: int, dims: set[int]) -> View:
     kept = [d for d, size in enumerate(x.shape) if not (d in dims and is_exactly(size, 1))]
     shape = tuple(x.shape[d] for d in kept)
-    return _made(x, shape, tuple(x.stride[d] for d in kept)), offset  # type: ignore[arg-type]
+    return _made(x, shape, tuple(x.stride[d] for d in kept)), offset
 
 
 @_view_rule(aten.squeeze.default)
-def _squeeze(x: TensorType, offset: int) -> View:
+def _squeeze(x: Operand, offset: int) -> View:
     return _squeezed(x, offset, set(range(len(x.shape))))
 
 
 @_view_rule(aten.squeeze.dim)
-def _squeeze_dim(x: TensorType, offset: int, dim: int) -> View:
+def _squeeze_dim(x: Operand, offset: int, dim: int) -> View:
     return _squeezed(x, offset, {wrap_dim(dim, len(x.shape))})
 
 
 @_view_rule(aten.squeeze.dims)
-def _squeeze_dims(x: TensorType, offset: int, dims: Shape) -> View:
+def _squeeze_dims(x: Operand, offset: int, dims: Shape) -> View:
     return _squeezed(x, offset, {wrap_dim(d, len(x.shape)) for d in dims})
 
 
 @_view_rule(aten.select.int)
-def _select(x: TensorType, offset: int, dim: int, index: int) -> View:
+def _select(x: Operand, offset: int, dim: int, index: int) -> View:
     rank = len(x.shape)
     if not rank:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = wrap_dim(dim, rank)
     size, step = x.shape[dim], x.stride[dim]
-    if not -size <= index < size:  # type: ignore[operator]
+    if not -size <= index < size:
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(x.shape)} "
             f"at dimension {dim}"
         )
     if index < 0:
-        index += size  # type: ignore[assignment]
+        index += size
     shape = x.shape[:dim] + x.shape[dim + 1 :]
     stride = x.stride[:dim] + x.stride[dim + 1 :]
-    return _made(x, shape, stride), offset + index * step  # type: ignore[arg-type, operator, return-value]
+    return _made(x, shape, stride), offset + index * step
 
 
 @_view_rule(aten.slice.Tensor)
 def _slice(
-    x: TensorType,
+    x: Operand,
     offset: int,
     dim: int = 0,
     start: int | None = None,
@@ -314,53 +315,53 @@ def _slice(
     if step <= 0:
         raise RuntimeError("slice step must be positive")
     dim = wrap_dim(dim, len(x.shape))
-    size: int = x.shape[dim]  # type: ignore[assignment]
+    size: int = x.shape[dim]
     start, end = slice_range(size, start, end)
     shape, stride = list(x.shape), list(x.stride)
     own = stride[dim]
     shape[dim] = -(-(end - start) // step)
     stride[dim] = own * step
-    return _made(x, tuple(shape), tuple(stride)), offset + start * own  # type: ignore[arg-type, operator, return-value]
+    return _made(x, tuple(shape), tuple(stride)), offset + start * own
 
 
 @_view_rule(aten.diagonal.default)
-def _diagonal(x: TensorType, offset: int, shift: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal(x: Operand, offset: int, shift: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     rank = len(x.shape)
     dim1, dim2 = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
     if dim1 == dim2:
         return NotImplemented
     rows, columns = x.shape[dim1], x.shape[dim2]
     down, across = max(-shift, 0), max(shift, 0)
-    length = max(min(rows - down, columns - across), 0)  # type: ignore[operator]
+    length = max(min(rows - down, columns - across), 0)
     if length:
-        offset += down * x.stride[dim1] + across * x.stride[dim2]  # type: ignore[operator, assignment]
+        offset += down * x.stride[dim1] + across * x.stride[dim2]
     kept = [d for d in range(rank) if d not in (dim1, dim2)]
     shape = (*(x.shape[d] for d in kept), length)
-    stride = (*(x.stride[d] for d in kept), x.stride[dim1] + x.stride[dim2])  # type: ignore[operator]
-    return _made(x, shape, stride), offset  # type: ignore[arg-type]
+    stride = (*(x.stride[d] for d in kept), x.stride[dim1] + x.stride[dim2])
+    return _made(x, shape, stride), offset
 
 
 _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 @_view_rule(aten.view_as_real.default)
-def _view_as_real(x: TensorType, offset: int) -> Any:
+def _view_as_real(x: Operand, offset: int) -> Any:
     """Real and imaginary parts side by side, in elements of half the size."""
     if x.dtype not in _REAL:
         return NotImplemented
-    stride = (*(2 * step for step in x.stride), 1)  # type: ignore[operator]
+    stride = (*(2 * step for step in x.stride), 1)
     return tensor_type(_REAL[x.dtype], (*x.shape, 2), stride, x.device), 2 * offset
 
 
 @_view_rule(aten.view_as_complex.default)
-def _view_as_complex(x: TensorType, offset: int) -> Any:
+def _view_as_complex(x: Operand, offset: int) -> Any:
     """Only of pairs that lie side by side, at even places; eager says which are not."""
     dtype = _COMPLEX.get(x.dtype)
     if dtype is None or not x.shape or x.shape[-1] != 2 or x.stride[-1] != 1:
         return NotImplemented
-    if not all(must_equal(number % 2, 0) for number in (*x.stride[:-1], offset)):  # type: ignore[operator]
+    if not all(must_equal(number % 2, 0) for number in (*x.stride[:-1], offset)):
         return NotImplemented
-    stride = tuple(step // 2 for step in x.stride[:-1])  # type: ignore[operator]
+    stride = tuple(step // 2 for step in x.stride[:-1])
     return tensor_type(dtype, x.shape[:-1], stride, x.device), offset // 2
 
 
@@ -368,15 +369,15 @@ _COMPLEX = {real: number for number, real in _REAL.items()}
 
 
 @_view_rule(aten.unbind.int)
-def _unbind(x: TensorType, offset: int, dim: int = 0) -> tuple[View, ...]:
+def _unbind(x: Operand, offset: int, dim: int = 0) -> tuple[View, ...]:
     dim = wrap_dim(dim, len(x.shape))
-    return tuple(_select(x, offset, dim, index) for index in range(x.shape[dim]))  # type: ignore[arg-type]
+    return tuple(_select(x, offset, dim, index) for index in range(x.shape[dim]))
 
 
 @_view_rule(aten.split.Tensor)
-def _split(x: TensorType, offset: int, size: int, dim: int = 0) -> Any:
+def _split(x: Operand, offset: int, size: int, dim: int = 0) -> Any:
     dim = wrap_dim(dim, len(x.shape))
-    total: int = x.shape[dim]  # type: ignore[assignment]
+    total: int = x.shape[dim]
     if size <= 0 or not total:
         return NotImplemented
     ends = [*((n + 1) * size for n in range(piece_count(total, size) - 1)), total]
@@ -390,7 +391,7 @@ def piece_count(total: Any, size: Any) -> int:
 
 
 @_view_rule(aten.split_with_sizes.default)
-def _split_with_sizes(x: TensorType, offset: int, sizes: Shape, dim: int = 0) -> Any:
+def _split_with_sizes(x: Operand, offset: int, sizes: Shape, dim: int = 0) -> Any:
     dim = wrap_dim(dim, len(x.shape))
     if not must_equal(sum(sizes), x.shape[dim]):
         raise RuntimeError(
@@ -406,14 +407,14 @@ def _split_with_sizes(x: TensorType, offset: int, sizes: Shape, dim: int = 0) ->
 
 
 @_view_rule(aten.unfold.default)
-def _unfold(x: TensorType, offset: int, dim: int, size: int, step: int) -> Any:
+def _unfold(x: Operand, offset: int, dim: int, size: int, step: int) -> Any:
     if not x.shape:
         return NotImplemented
     dim = wrap_dim(dim, len(x.shape))
-    own: int = x.shape[dim]  # type: ignore[assignment]
+    own: int = x.shape[dim]
     if size > own or step <= 0 or size < 0:
         return NotImplemented
     shape = (*x.shape[:dim], (own - size) // step + 1, *x.shape[dim + 1 :], size)
-    moved = x.stride[dim] * step  # type: ignore[operator]
+    moved = x.stride[dim] * step
     stride = (*x.stride[:dim], moved, *x.stride[dim + 1 :], x.stride[dim])
-    return _made(x, shape, stride), offset  # type: ignore[arg-type]
+    return _made(x, shape, stride), offset

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
-from braze.shapes.demands import is_computed
+from braze.shapes.demands import is_computed, symbolic_among
 from braze.shapes.expr import Symbol, as_expr, constant_value, range_of, symbols
 from braze.shapes.facts import Facts, Relation
 from braze.shapes.substitution import evaluate
@@ -119,8 +119,9 @@ def _fitted_to_probes(
             return None
         fitted = _fitted(results, _Candidates(sizes, values))
         if fitted is not None:
-            for symbol in _free_symbols(facts, sizes) if least is not None else ():
-                facts.require(Relation(as_expr(symbol) - least[symbol], ">="))
+            if least is not None:
+                for symbol in _free_symbols(facts, sizes):
+                    facts.require(Relation(as_expr(symbol) - least[symbol], ">="))
             _settle_held(facts, sizes, values)
             return fitted
     return None
@@ -180,7 +181,7 @@ def in_numbers(arguments: Any) -> Any:
 
 def _sizes_in(argument: Any) -> Iterable[SymbolicSize]:
     if isinstance(argument, TensorType):
-        yield from (n for n in (*argument.shape, *argument.stride) if isinstance(n, SymbolicSize))
+        yield from symbolic_among((*argument.shape, *argument.stride))
     elif isinstance(argument, (tuple, list)):
         for item in argument:
             yield from _sizes_in(item)
@@ -193,7 +194,7 @@ def _sizes_in(argument: Any) -> Iterable[SymbolicSize]:
 def dimensions_in(argument: Any) -> list[SymbolicSize]:
     """The symbolic sizes among arguments, without strides."""
     if isinstance(argument, TensorType):
-        return [n for n in argument.shape if isinstance(n, SymbolicSize)]
+        return [*symbolic_among(argument.shape)]
     if isinstance(argument, dict):
         argument = tuple(argument.values())
     if isinstance(argument, (tuple, list)):

@@ -228,7 +228,7 @@ class Expressions(SizeRewriter):
         found = []
         for symbol, meaning in self.facts.derived():
             here = self._final[symbol]
-            if here in used:
+            if isinstance(here, Symbol) and here in used:
                 expr = self.final(meaning)
                 if here not in symbols(expr):
                     found.append((here, expr))

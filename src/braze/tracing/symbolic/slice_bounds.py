@@ -59,7 +59,7 @@ def counted_from_start(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tupl
         return args
     if is_slice:
         padded = (*bounds, None, None)[:2]
-        plain = slice_range(size, *padded)
+        plain: tuple[Any, ...] = slice_range(size, *padded)
     else:
         plain = (bounds[0] + size if bounds[0] < 0 else bounds[0],)
     return (*args[:dim_at], dim, *plain, *args[dim_at + 1 + len(plain) :])
@@ -109,5 +109,5 @@ def _greater(a: Any, b: Any) -> Any:
 def _shape(argument: Any) -> Sequence[Any]:
     if isinstance(argument, torch.Tensor):
         place = getattr(argument, "place", None)
-        return argument.shape if place is None else place.type.shape  # type: ignore[no-any-return]
+        return argument.shape if place is None else place.type.shape
     return argument  # type: ignore[no-any-return]

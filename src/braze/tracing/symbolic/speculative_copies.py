@@ -24,10 +24,11 @@ from braze.frozen import frozen
 from braze.ir.graphs.graph import Value, values_in
 from braze.ir.types import TensorType
 from braze.shapes.conditions import known_less
+from braze.shapes.demands import symbolic_among
 from braze.tracing.fake_tensor import Place, TracedTensor
 from braze.tracing.graph_recorder import GraphRecorder
 from braze.tracing.op_schema import OperatorKind, describe_op
-from braze.tracing.shape_rules.strides import Shape
+from braze.tracing.shape_rules.pointwise_strides import Shape
 from braze.tracing.shape_rules.views import OpenQuestion, is_known_to_go_on, view_stride
 
 
@@ -50,11 +51,11 @@ def free_copy(x: TracedTensor, sizes: Shape) -> TracedTensor | None:
     """A copy for `x.reshape(sizes)` where it depends on the sizes whether eager gives a view, and
     copies are free; else None."""
     kind = x.place.type
-    facts = next((n.facts for n in (*kind.shape, *sizes) if type(n) is not int), None)
+    facts = next((n.facts for n in symbolic_among((*kind.shape, *sizes))), None)
     if facts is None or facts.free_copies is None:
         return None
     try:
-        view_stride(kind.shape, kind.stride, sizes, is_known_to_go_on)  # type: ignore[arg-type]
+        view_stride(kind.shape, kind.stride, sizes, is_known_to_go_on)
         return None
     except OpenQuestion:
         if not _is_in_order(kind):

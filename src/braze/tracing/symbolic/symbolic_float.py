@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NUMBER = TensorType(torch.float64, (), (), torch.device("cpu"))
 _FLOAT = ScalarType(float)
 # Settles a float from outside to the value that it has: adds the guard.
-Specialise = Callable[[], None]
+Specialise = Callable[[], object]
 # Settles only how a float from outside compares: (the comparison's name, with what, the answer).
 Compared = Callable[[str, float, bool], None]
 
@@ -80,8 +80,8 @@ class SymbolicFloat(torch.SymFloat):
         if self._value is None:
             recorder = self.tracer.recorder
             number = recorder.read(self.tensor.place)
-            arguments = (aten._local_scalar_dense.default, (number,), {}, _FLOAT)
-            self._value = recorder.emit_typed(*arguments)
+            read = aten._local_scalar_dense.default
+            self._value = recorder.emit_typed(read, (number,), {}, _FLOAT)
         assert self._value is not None
         return self._value
 
@@ -236,7 +236,7 @@ def float_of(tracer: Tracer, size: ProgramInt) -> SymbolicFloat:
         known.is_positive = size.facts.follows(Relation(size.expr - 1, ">=")) is True
         known.ratio = (size, 1)
         tracer.integers[float, size.node] = known
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float]) -> SymbolicFloat:
@@ -299,13 +299,14 @@ def _made(
     """A calculated number, with what it is now where the operands are known."""
     made = tracer.fake_for(value)
     hints = [x.hint if type(x) is SymbolicFloat else x for x in operands]
-    hint, settles = None, ()
+    hint: float | None = None
+    settles: tuple[Specialise, ...] = ()
     if None not in hints:
         try:
             found = python(*hints)
         except ArithmeticError:
             found = None
-        if type(found) in (float, int):
+        if found is not None and type(found) in (float, int):
             hint = float(found)
             symbolic = [x for x in operands if type(x) is SymbolicFloat]
             settles = tuple(dict.fromkeys(s for x in symbolic for s in x.specialise))
@@ -382,9 +383,10 @@ def _ratio_of(operands: tuple[Any, ...], python: Any) -> tuple[Any, Any] | None:
 
 def _exact_ratio(operand: Any) -> tuple[Any, Any]:
     if type(operand) is SymbolicFloat:
-        whole = operand.ratio is not None and type(operand.ratio[1]) is int
-        exact = whole and not operand.ratio[1] & (operand.ratio[1] - 1)  # a power of two
-        return operand.ratio if exact else (None, None)
+        ratio = operand.ratio
+        if ratio is None or type(ratio[1]) is not int or ratio[1] & (ratio[1] - 1):
+            return None, None  # not a power of two
+        return ratio
     if not math.isfinite(operand):
         return None, None
     over, under = float(operand).as_integer_ratio()
@@ -519,9 +521,10 @@ def _on_numbers(name: str, python: Callable[..., Any]) -> Any:
         other = _known(other)  # else `==` of a number and a size that are equal would be False
         if not isinstance(other, (int, float, complex, SymbolicFloat)):
             return NotImplemented
-        if self.compared is not None and name in COMPARISONS and type(other) in (int, float):
+        compared = self.compared if name in COMPARISONS else None
+        if compared is not None and (type(other) is int or type(other) is float):
             answer: bool = python(self.hint, other)
-            self.compared(name, other, answer)
+            compared(name, other, answer)
             return answer
         return python(float(self), float(other) if type(other) is SymbolicFloat else other)
 

@@ -52,8 +52,8 @@ def integer_of(
     if known is None:
         least = 0 if tensor.place.type.dtype is torch.uint8 else None
         facts, symbol = _new_symbol(tracer, source, *(bounds or (least, None)))
-        arguments = (aten._local_scalar_dense.default, (value,), {}, ScalarType(int, symbol))
-        tracer.recorder.emit_typed(*arguments)
+        kind = ScalarType(int, symbol)
+        tracer.recorder.emit_typed(aten._local_scalar_dense.default, (value,), {}, kind)
         known = tracer.integers[value] = symbol_size(facts, symbol)
     return known
 
@@ -104,8 +104,8 @@ def _data_sized(types: _Types) -> Any:
         result = tracer.recorder.emit_typed(op, values, keywords, types(kind, given, size))
         sized = result[0] if isinstance(result, tuple) else result
         dim = next(d for d, n in enumerate(sized.type.shape) if n is size)
-        number = (aten.sym_size.int, (sized, dim), {}, ScalarType(int, symbol))
-        tracer.recorder.emit_typed(*number)
+        number = ScalarType(int, symbol)
+        tracer.recorder.emit_typed(aten.sym_size.int, (sized, dim), {}, number)
         return _fakes(result, differentiable)
 
     return call
