@@ -381,15 +381,12 @@ def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _meant(variable: str) -> str | None:
     """The variable that one which Braze does not read is almost spelt as."""
-    known = {*(setting.environment for setting in SETTINGS.values()), *_OTHER_VARIABLES}
-    if variable in known:
-        return None
-    (found, *_) = [*difflib.get_close_matches(variable, known, 1, 0.85), None]
-    return found
+    known = {*(setting.environment for setting in SETTINGS.values()), *_WITHOUT_OPTIONS}
+    found = difflib.get_close_matches(variable, known, 1, 0.85)
+    return found[0] if found and variable not in known else None
 
 
-# What no option has.
-_OTHER_VARIABLES = ("BRAZE_LOGS", "BRAZE_LOGS_OUT", "BRAZE_TRACE")
+_WITHOUT_OPTIONS = ("BRAZE_LOGS", "BRAZE_LOGS_OUT", "BRAZE_TRACE")
 
 
 def warn_of_environment(variable: str, text: str, error: InvalidOption) -> None:

@@ -30,10 +30,12 @@ API: Mapping[str, tuple[str, ...]] = {
             "export",
             "set_logs",
             "is_compiling",
+            "is_exporting",
         ),
     ),
     "Control what is compiled": (
         *("disable", "graph_break", "error_on_graph_break", "set_stance", "allow_in_graph"),
+        *("nonstrict_trace", "nested_compile_region"),
         *("disallow_in_graph", "assume_constant_result", "substitute_in_graph", "wrap_numpy"),
     ),
     "Run in another process": ("package", "load_package"),
