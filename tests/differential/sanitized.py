@@ -97,7 +97,7 @@ def _with_ends(writer: PhaseWriter) -> None:
 
 
 _SET_UP = PhaseWriter.__post_init__
-_PRELUDE = source.prelude
+_PRELUDE = source.prelude_for
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def bounds_checked() -> Iterator[None]:
     """Kernels that are generated inside stop the process where an element is not in its buffer."""
     with (
         mock.patch.object(PhaseWriter, "__post_init__", _with_ends),
-        mock.patch.object(source, "prelude", lambda: f"{_PRELUDE()}{_WITHIN}"),
+        mock.patch.object(source, "prelude_for", lambda text: f"{_PRELUDE(text)}{_WITHIN}"),
     ):
         yield
 

@@ -40,7 +40,7 @@ class Callback:
 
 # What asks the results of its first argument, or the items of its second, for their truth.
 _FILTERS = frozenset({filter, itertools.filterfalse})
-TESTING = _FILTERS | {itertools.takewhile, itertools.dropwhile, itertools.compress}
+TESTING = _FILTERS | {itertools.compress}
 
 
 def with_truths_asked(
