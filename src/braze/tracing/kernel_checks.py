@@ -119,8 +119,8 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     types, named = place_type(tuple(args)), {n: place_type(a) for n, a in kwargs.items()}
     tensors = list(_tensors((types, tuple(named.values()))))
     symbols = [n for t in tensors for n in t.shape if isinstance(n, SymbolicSize)]
-    if any(type(hint_of(n)) is not int for n in symbols):
-        return False  # nothing is known of sizes that the graph computes
+    if any(size.facts.is_open(size.expr) for size in symbols):
+        return False
     if symbols:
         types, named = _at_hand(types), {n: _at_hand(t) for n, t in named.items()}
         tensors = list(_tensors((types, tuple(named.values()))))

@@ -40,7 +40,7 @@ class Callback:
 
 # What asks the results of its first argument, or the items of its second, for their truth.
 _FILTERS = frozenset({filter, itertools.filterfalse})
-TESTING = _FILTERS | {itertools.compress}
+TESTING = _FILTERS | {itertools.takewhile, itertools.dropwhile, itertools.compress}
 
 
 def with_truths_asked(
@@ -59,6 +59,8 @@ def with_truths_asked(
         return first, map(ask, fit(interpreter, items))
     if first is None and called in _FILTERS:
         first = bool
+    if type(first) is Callback:
+        return args  # of a copy of such an iterator
     if interpreter.guard_context.lookup(type(first), "__call__") is ABSENT:
         return args
     return Callback(interpreter, first, is_tested=True), items
