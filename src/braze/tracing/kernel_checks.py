@@ -28,6 +28,7 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
+from braze.shapes.demands import symbolic_among
 from braze.shapes.symbolic import SymbolicSize, hint_of
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor
@@ -118,7 +119,7 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Raise what the operator raises; whether it was asked, and takes the arguments."""
     types, named = place_type(tuple(args)), {n: place_type(a) for n, a in kwargs.items()}
     tensors = list(_tensors((types, tuple(named.values()))))
-    symbols = [n for t in tensors for n in t.shape if isinstance(n, SymbolicSize)]
+    symbols = list(symbolic_among(n for t in tensors for n in t.shape))
     if any(size.facts.is_open(size.expr) for size in symbols):
         return False
     if symbols:
