@@ -431,7 +431,10 @@ class _Mover:
             if _is_laid_out(value.type, _CHANNELS_LAST):
                 return value
             self.moved[value] = self._clone(value, self._new(value), torch.channels_last, reader)
-        return self.moved[value]
+        moved = self.moved[value]
+        if value in self._permuted and not is_channels_last(moved):
+            return self._clone(moved, self._new(value), torch.channels_last, reader)
+        return moved
 
     # --- others ------------------------------------------------------------------------------
 

@@ -338,3 +338,29 @@ def test_norms_over_permuted_channels_read_the_layout(monkeypatch: pytest.Monkey
     for mine, theirs in zip(other.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
         assert mine.grad.stride() == theirs.grad.stride()
+
+
+def test_the_gradient_of_a_turned_image_is_laid_out_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    always = {"cpu": dataclasses.replace(PRICES["cuda"], worth=0)}
+    for function in (prefer_channels_last, prefer_channels_last_in_joint):
+        monkeypatch.setattr(function, "__defaults__", (always,))
+    torch.manual_seed(0)
+
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (self.second(self.first(x).relu().permute(0, 1, 3, 2).contiguous()),)
+
+    net, x = Turned(), torch.randn(2, 3, 12, 10)
+    moved = rewrite_joint(trace_joint(_traced(net, x)[0]), Options())
+    read = [n.args[:2] for n in moved.backward if "convolution_backward" in str(n.op)]
+    assert len(read) == 2
+    assert all(value.type.stride[1] == 1 for pair in read for value in pair)  # type: ignore[union-attr]
+    other = copy.deepcopy(net)
+    for call in (net, braze.compile(other, fullgraph=True)):
+        call(x)[0].square().mean().backward()
+    for mine, theirs in zip(other.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
