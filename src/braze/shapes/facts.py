@@ -308,11 +308,6 @@ class Facts:
         self._known[expr, relation.kind] = holds
         return holds
 
-    def is_open(self, expr: Expr) -> bool:
-        """Whether nothing may be assumed of it: it is computed by the graph, or not to be seen."""
-        is_computed = self.data is not None and self.data.concerns(expr)
-        return is_computed or self.is_unseen(expr)
-
     def is_unseen(self, expr: Expr) -> bool:
         """Whether a dimension that the user marked as unbacked is part of it."""
         if not self.has_unseen:

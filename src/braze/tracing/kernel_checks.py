@@ -28,8 +28,8 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
-from braze.shapes.demands import symbolic_among
-from braze.shapes.symbolic import SymbolicSize, hint_of
+from braze.shapes.demands import is_computed, symbolic_among
+from braze.shapes.symbolic import SymbolicSize
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor
 from braze.tracing.op_schema import OpFacts
@@ -120,7 +120,7 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     types, named = place_type(tuple(args)), {n: place_type(a) for n, a in kwargs.items()}
     tensors = list(_tensors((types, tuple(named.values()))))
     symbols = list(symbolic_among(n for t in tensors for n in t.shape))
-    if any(size.facts.is_open(size.expr) for size in symbols):
+    if is_computed(*symbols):
         return False
     if symbols:
         types, named = _at_hand(types), {n: _at_hand(t) for n, t in named.items()}
@@ -156,11 +156,16 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 def _at_hand(argument: Any) -> Any:
     """An argument whose tensors have the sizes at hand for symbols, of which nothing is learnt."""
     if type(argument) is TensorType and _is_open(argument.shape):
-        shape: Any = tuple([hint_of(size) for size in argument.shape])
+        shape: Any = tuple([_now_at_hand(size) for size in argument.shape])
         return contiguous(argument.dtype, shape, argument.device)
     if isinstance(argument, (list, tuple)):
         return tuple([_at_hand(item) for item in argument])
     return argument
+
+
+def _now_at_hand(size: Any) -> Any:
+    """A size's number in this call. What is known of it may be newer than the size."""
+    return size.facts.hint_of(size.now()) if isinstance(size, SymbolicSize) else size
 
 
 def _is_open(shape: Sequence[Any]) -> bool:
