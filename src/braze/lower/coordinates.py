@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from braze.ir.kernels.loops import Scalar
 from braze.ir.kernels.scalars import apply, index
-from braze.ir.types import Size
+from braze.ir.types import Size, known_sizes
 from braze.shapes.expr import (
     ZERO,
     Expr,
@@ -160,9 +160,8 @@ def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
 def strides_like(shape: Sequence[Size], stride: Sequence[Size]) -> tuple[Size, ...]:
     """Dense strides with the dimensions in the order of other strides; row-major where those are
     no numbers."""
-    steps = [step if isinstance(step, int) else None for step in stride]
-    known = [step for step in steps if step is not None]
-    if len(known) < len(steps):
+    known = known_sizes(stride)
+    if known is None:
         return contiguous_strides(shape)
     order = sorted(range(len(shape)), key=lambda dim: (-known[dim], dim))
     made = contiguous_strides([shape[dim] for dim in order])

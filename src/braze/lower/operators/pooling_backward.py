@@ -1,7 +1,6 @@
-"""Gradients of pooling, as gathers: each input position folds over the windows that
-it lies in, so that no element is written twice. The gradient of a maximum goes to one position of
-its window: on the CPU ATen's scatter of it takes a tenth of the time of a gather; on a GPU it is a
-gather, too."""
+"""Gradients of pooling, as gathers: each input position folds over the windows that it lies in, so
+that no element is written twice. The gradient of a maximum goes to one position of its window: on
+the CPU ATen's scatter of it takes a tenth of the time of a gather; on a GPU it is a gather, too."""
 
 from __future__ import annotations
 

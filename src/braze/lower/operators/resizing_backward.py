@@ -2,7 +2,8 @@
 element is written twice, and the sum is as precise as it is computed.
 
 The library's kernels on a GPU scatter instead, by atomic sums that round to half precision at each
-step: a gradient of bilinear resizing by 8 takes them 40 times as long as its memory does.
+step: three gradients of bilinear resizing took 4.2 of the 9.7 ms that an H200 works for a step of a
+SegFormer's training.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from braze.lower.place import Stored
 from braze.lower.rules import DONE, Lowered, add_rule
 from braze.shapes.expr import as_expr
 
-_GATHERING = frozenset({"cuda"})  # on a CPU the library's loops over channels are as quick
+_GATHERING = frozenset({"cuda"})  # devices on which gradients of linear resizing are gathered
 # Output positions along one dimension that one position of the input may have a share in.
 _MOST_SHARES = 80
 
