@@ -11,7 +11,7 @@ kernels, from the inputs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
 
@@ -445,15 +445,21 @@ def _ready_backward(
 
 def _backward_of(
     last: torch.Tensor, plan: StagePlan | None, tangents: Sequence[Any]
-) -> Iterable[Portion]:
+) -> Iterator[Portion]:
     """The backward of a call that is behind nodes of its results, with all of its tangents. last:
     a result of the call with nothing in it, which keeps its node and what that saved alive."""
     ctx: Any = last.grad_fn
+    # Nothing here may name a gradient while the engine has it: it would be copied.
     if plan is None or torch.is_grad_enabled():
-        gradients: Gradients = CompiledFunction.backward(ctx, *tangents)[2:]
-        return [(range(len(gradients)), gradients)]
+        made: list[Gradients] = [CompiledFunction.backward(ctx, *tangents)[2:]]
+        del tangents
+        yield range(len(made[0])), made.pop()
+        return
     backward, saved = _ready_backward(ctx, ctx.graph, tangents, plan.groups)
-    return zip(plan.places, backward.in_stages(plan, saved, tangents, ctx.sizes))
+    remaining = backward.in_stages(plan, saved, tangents, ctx.sizes)
+    del saved, tangents
+    for places in plan.places:
+        yield places, next(remaining)
 
 
 def _take_saved(

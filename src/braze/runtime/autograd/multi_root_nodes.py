@@ -21,7 +21,7 @@ needs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
@@ -35,8 +35,9 @@ from braze.locks import make_lock
 
 # Places of inputs among those that want a gradient, and their gradients.
 Portion: TypeAlias = tuple[Sequence[int], Sequence[torch.Tensor | None]]
-# Tangents of all results -> the gradients, in portions that hold each input once.
-RunBackward: TypeAlias = Callable[[Sequence[Any]], Iterable[Portion]]
+# Tangents of all results -> the gradients, in portions that hold each input once. Who gives them
+# keeps none of them: the engine copies a gradient that something else refers to.
+RunBackward: TypeAlias = Callable[[Sequence[Any]], Iterator[Portion]]
 
 
 @final
@@ -160,7 +161,7 @@ class _Pass:
         """Have the graph's backward make gradients of inputs of those of results."""
         if any(tangent is not None for tangent in self.tangents):
             tangents, self.tangents = self.tangents, [None] * len(self.tangents)
-            self._running.append(_Running(iter(run(tangents))))
+            self._running.append(_Running(run(tangents)))
         for running in self._running:
             running.until(places, self.gradients)
 
