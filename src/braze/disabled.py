@@ -24,7 +24,7 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str | None 
 
     In a block, calls of everything compiled run eagerly. The block is the process's: other threads
     compile nothing either until the last block is left. A compiled function breaks its graph at a
-    block inside of it, and its rest runs eagerly.
+    block inside of it and is compiled again behind the block, unless that raises or loops for long.
     """
     if function is None:
         return Disabling(recursive, reason)

@@ -426,7 +426,7 @@ def test_a_block_of_disable_in_a_compiled_function() -> None:
 
     found = braze.explain(function, X)
     torch.testing.assert_close(found.result, function(X))
-    assert found.graph_count == 1 and [b.code for b in found.break_reasons] == ["disabled"]
+    assert found.graph_count == 2 and [b.code for b in found.break_reasons] == ["disabled"]
 
 
 def test_a_break_shows_its_message() -> None:

@@ -128,6 +128,11 @@ class Dispatcher:
             cache.hide(self.stance.hides_entries)
         return cache
 
+    @property
+    def runs_eagerly(self) -> bool:
+        """Whether calls run eagerly, compiled or not, in a block of `disable()` or by a stance."""
+        return self.stance.name == "force_eager"
+
     def set_stance(self, stance: Stance) -> None:
         """Follow a stance from the next call on."""
         self.stance = DEFAULT if stance == DEFAULT else stance

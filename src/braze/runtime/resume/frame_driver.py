@@ -2,15 +2,16 @@
 
     broken   the top frame waits before an instruction: execute it           -> ready
     ready    capture again from there, with locals and stack as inputs       -> broken | finished
+    eager    everything runs eagerly until a block ends: execute instructions -> ready | native
     native   the rest of the top frame runs as it is, or raises at its place -> finished | failed
     finished the value is the result of the call at which the frame below waits -> that is ready
     failed   the exception is raised at that call                            -> native
 
 An instruction that raises, or that is not executed here, and a frame that is refused, make the
 rest of that frame run natively. So do more than `_MOST_IDLE` breaks in a row with nothing computed
-between them: a loop that polls. The loop is flat: its depth does not grow with the breaks. No step
-keeps values of the program in its own variables while the program runs: what the program lets go
-of is finalized then.
+between them, a loop that polls, and more than `_MOST_EAGER` instructions of an eager block. The
+loop is flat: its depth does not grow with the breaks. No step keeps values of the program in its
+own variables while the program runs: what the program lets go of is finalized then.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from braze.compile_records import LeftToEager
 from braze.errors import InternalError, RecomputedOtherwise
 from braze.ir.captured.compile_request import FrameValues, PartlyRun
 from braze.ir.captured.frame import NULL, Break, GraphBreak
+from braze.ir.origin import Origin
 from braze.runtime.autograd.checkpoint_calls import EagerRun
 from braze.runtime.dispatch.cache_entries import (
     CacheEntry,
@@ -51,6 +53,8 @@ class Host(Protocol):
     stand_ins: StandIns
     tally: Tally
 
+    @property
+    def runs_eagerly(self) -> bool: ...
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache: ...
     def find(
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
@@ -94,6 +98,18 @@ class _Failed:
 
 
 @final
+class _EagerBlock:
+    """The top frame runs eagerly, since everything does for the time being: why. steps: the
+    instructions executed so far."""
+
+    __slots__ = ("steps", "why")
+
+    def __init__(self, why: LeftToEager) -> None:
+        self.why = why
+        self.steps = 0
+
+
+@final
 class _Native:
     """The rest of the top frame is to run natively, by raising at its instruction if there is an
     exception; why: what the rest is left to eager for, None where that is the exception."""
@@ -112,12 +128,16 @@ class _Native:
         return exception
 
 
-_State: TypeAlias = _Broken | _Ready | Finished | _Failed | _Native
+_State: TypeAlias = _Broken | _Ready | Finished | _Failed | _EagerBlock | _Native
 
 # Breaks in a row without a tensor going in or out of a graph: beyond this the top frame runs
 # natively, beyond the second number those that called it, too.
 _MOST_IDLE = 256
 _MOST_IDLE_CALLERS = 4096
+
+# Instructions of an eager block that are executed here, so that the frame is compiled again at its
+# end. A block in which a loop takes more runs natively, and so does what follows it.
+_MOST_EAGER = 2048
 
 # Interrupts of the driver itself, between the program's instructions, in one call.
 _MOST_INTERRUPTS = 64
@@ -173,7 +193,7 @@ class _BreaksInARow:
 def _step(
     host: Host,
     frames: list[LiveFrame],
-    state: _Broken | Literal[_Ready.READY] | _Native,
+    state: _Broken | Literal[_Ready.READY] | _EagerBlock | _Native,
     breaks: _BreaksInARow,
 ) -> _State:
     """Move the top frame on by one state."""
@@ -184,6 +204,8 @@ def _step(
         return _execute(host, frames, state)
     if type(state) is _Native:
         return _run_rest(host, frames, state)
+    if type(state) is _EagerBlock:
+        return _execute_in_block(host, frames, state)
     if breaks.count > _MOST_IDLE_CALLERS:
         return _Native(why=_left_idle(frames[-1], breaks.count))
     entered: _State = called_by(host.stand_ins, frames[:-1], _enter, host, frames)
@@ -260,6 +282,23 @@ def _execute(host: Host, frames: list[LiveFrame], broken: _Broken) -> _State:
         raised = None
 
 
+def _execute_in_block(host: Host, frames: list[LiveFrame], block: _EagerBlock) -> _State:
+    """Execute one instruction of a block in which everything runs eagerly; ready at its end."""
+    if not host.runs_eagerly:
+        return _Ready.READY
+    block.steps += 1
+    if block.steps > _MOST_EAGER:
+        return _Native(why=block.why)
+    why = block.why
+    reason = GraphBreak(why.code, why.reason, why.hint, Origin(frames[-1].code.co_filename, 0))
+    state = _execute(host, frames, _Broken(reason, is_rest=True))
+    if state is _Ready.READY:
+        return block
+    if type(state) is _Native and state.exception is None:
+        return _Native(why=why)
+    return state
+
+
 def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     """Go on with the top frame by a compiled entry, if there is one."""
     frame = frames[-1]
@@ -278,7 +317,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         finally:
             raised = None  # see `_execute`
     if isinstance(found, LeftToEager):
-        return _Native(why=found)
+        return _EagerBlock(found) if host.runs_eagerly else _Native(why=found)
     entry, inputs = found
     results = why = None
     try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
@@ -317,24 +318,78 @@ def _import_from(frame: ExecutableFrame, instruction: Instruction) -> None:
 # --- local variables ---------------------------------------------------------------------------
 
 
-@_handles("STORE_FAST")
+def _load(frame: ExecutableFrame, name: str) -> None:
+    if name not in frame.locals:
+        raise RunNatively
+    frame.stack.append(frame.locals[name])
+
+
+def _store(frame: ExecutableFrame, name: str) -> None:
+    """Set a variable, or after an inlined comprehension unset it again. Its variables may hide a
+    cell."""
+    if name in frame.code.co_cellvars:
+        raise RunNatively
+    value = frame.stack.pop()
+    if value is NULL:
+        frame.locals.pop(name, None)
+    else:
+        frame.locals[name] = value
+
+
+@_handles("LOAD_FAST", "LOAD_CLOSURE")
+def _load_local(frame: ExecutableFrame, instruction: Instruction) -> None:
+    _load(frame, instruction.value)
+
+
+@_handles("LOAD_FAST_AND_CLEAR")
+def _load_and_clear(frame: ExecutableFrame, instruction: Instruction) -> None:
+    if instruction.value in frame.code.co_cellvars:
+        raise RunNatively
+    frame.stack.append(frame.locals.pop(instruction.value, NULL))
+
+
+@_handles("STORE_FAST", "STORE_FAST_MAYBE_NULL")
 def _set_local(frame: ExecutableFrame, instruction: Instruction) -> None:
-    _refuse_cells(frame, instruction.value)
-    frame.locals[instruction.value] = frame.stack.pop()
+    _store(frame, instruction.value)
+
+
+@_handles("LOAD_FAST_LOAD_FAST")
+def _load_two(frame: ExecutableFrame, instruction: Instruction) -> None:
+    for name in instruction.value:
+        _load(frame, name)
+
+
+@_handles("STORE_FAST_LOAD_FAST")
+def _store_and_load(frame: ExecutableFrame, instruction: Instruction) -> None:
+    stored, loaded = instruction.value
+    if stored != loaded and loaded not in frame.locals:
+        raise RunNatively
+    _store(frame, stored)
+    _load(frame, loaded)
+
+
+@_handles("STORE_FAST_STORE_FAST")
+def _store_two(frame: ExecutableFrame, instruction: Instruction) -> None:
+    if any(name in frame.code.co_cellvars for name in instruction.value):
+        raise RunNatively
+    for name in instruction.value:
+        _store(frame, name)
 
 
 @_handles("DELETE_FAST")
 def _delete_local(frame: ExecutableFrame, instruction: Instruction) -> None:
-    _refuse_cells(frame, instruction.value)
-    if instruction.value not in frame.locals:
+    name = instruction.value
+    if name in frame.code.co_cellvars or name not in frame.locals:
         raise RunNatively
-    del frame.locals[instruction.value]
+    del frame.locals[name]
 
 
-def _refuse_cells(frame: ExecutableFrame, name: str) -> None:
-    """The variable of an inlined comprehension may hide a cell."""
-    if name in frame.code.co_cellvars or NULL in frame.stack[-1:]:
+@_handles("LOAD_DEREF")
+def _load_cell(frame: ExecutableFrame, instruction: Instruction) -> None:
+    contents = contents_of(frame.locals[instruction.value])
+    if not contents:
         raise RunNatively
+    frame.stack += contents
 
 
 @_handles("STORE_DEREF")
@@ -477,9 +532,69 @@ def _extend(change: Callable[[Any, Any], Any]) -> Handler:
     return handler
 
 
+@_handles("LIST_APPEND")
+def _append(frame: ExecutableFrame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack[-instruction.arg].append(value)
+
+
+@_handles("SET_ADD")
+def _add(frame: ExecutableFrame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack[-instruction.arg].add(value)
+
+
+@_handles("MAP_ADD")
+def _set_entry(frame: ExecutableFrame, instruction: Instruction) -> None:
+    key, value = take(frame.stack, 2)
+    frame.stack[-instruction.arg][key] = value
+
+
+@_handles("DICT_MERGE")
+def _merge(frame: ExecutableFrame, instruction: Instruction) -> None:
+    mapping = frame.stack.pop()
+    merged = frame.stack[-instruction.arg]
+    if type(mapping) is not dict or not merged.keys().isdisjoint(mapping):
+        raise RunNatively  # the interpreter's errors name the function
+    merged.update(mapping)
+
+
+@_handles("LIST_TO_TUPLE")
+def _to_tuple(frame: ExecutableFrame, instruction: Instruction) -> None:
+    frame.stack[-1] = tuple(frame.stack[-1])
+
+
+@_handles("GET_LEN")
+def _length(frame: ExecutableFrame, instruction: Instruction) -> None:
+    frame.stack.append(len(frame.stack[-1]))
+
+
 _handles("LIST_EXTEND")(_extend(list.extend))
 _handles("SET_UPDATE")(_extend(set.update))
 _handles("DICT_UPDATE")(_extend(dict.update))
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+# Flags of MAKE_FUNCTION, in the order in which their values are popped: the attribute, or "".
+_MADE_WITH = {8: "", 4: "__annotations__", 2: "__kwdefaults__", 1: "__defaults__"}
+
+
+@_handles("MAKE_FUNCTION")
+def _make_function(frame: ExecutableFrame, instruction: Instruction) -> None:
+    stack = frame.stack
+    code = stack.pop()
+    flags = 0 if BYTECODE.function_attributes_apart else instruction.arg
+    if code.co_freevars and not flags & 8:
+        raise RunNatively  # a closure that is set later
+    values = {name: stack.pop() for bit, name in _MADE_WITH.items() if flags & bit}
+    closure = values.pop("", None)
+    function = types.FunctionType(code, frame.globals, code.co_name, None, closure)
+    for name, value in values.items():
+        pairs = name == "__annotations__" and isinstance(value, tuple)
+        setattr(function, name, dict(zip(value[::2], value[1::2])) if pairs else value)
+    stack.append(function)
 
 
 hide_frames(__name__, HANDLERS.values())
