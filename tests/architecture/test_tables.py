@@ -21,12 +21,12 @@ from braze.ir.passes import Pass
 from braze.lower.rules import RULES
 from braze.rewrite.passes import PASSES
 from braze.runtime.resume import single_step as instructions
-from tests.architecture.tree import ROOT, layer_of, listed, python_files, source_files
+from tests.architecture.tree import ROOT, layer_of, listed, module_names, python_files, source_files
 
-# Rows stand next to their code: reading all of it fills the tables.
-for _file in source_files():
-    if _file.layer in ("capture", "lower"):
-        importlib.import_module(_file.module)
+# Rows stand next to their code: importing all of it fills the tables.
+for _name in module_names():
+    if layer_of(_name) in ("capture", "lower"):
+        importlib.import_module(_name)
 
 # What PyTorch's composite operators decompose into, beside the operators that carry its name.
 SWEPT = frozenset(

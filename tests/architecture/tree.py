@@ -31,8 +31,7 @@ class SourceFile:
 
     @property
     def module(self) -> str:
-        parts = self.path.relative_to(SOURCE.parent).with_suffix("").parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        return _module_at(self.path)
 
     @property
     def layer(self) -> str:
@@ -98,6 +97,16 @@ def layer_of(module: str) -> str:
 def length(function: Function) -> int:
     """Lines from `def` to the end, docstring included, decorators not."""
     return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def module_names() -> Iterator[str]:
+    """Dotted names of the package's modules, for imports: no file is read."""
+    return map(_module_at, sorted(SOURCE.rglob("*.py")))
+
+
+def _module_at(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def listed(problems: Iterable[str]) -> str:
