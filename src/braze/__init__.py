@@ -39,14 +39,13 @@ from braze.api import (
     wrap_numpy,
 )
 from braze.compile_time import comptime
-from braze.installation import follow_torch, install
-from braze.options import (
-    Options,
-    config,
+from braze.environment import (
     log_file_from_environment,
     logs_from_environment,
     trace_folder_from_environment,
 )
+from braze.installation import follow_torch, install
+from braze.options import Options, config
 from braze.report.logs import set_logs, set_logs_of_environment
 from braze.report.progress import show_progress
 from braze.report.trace_folder import trace_to

@@ -1,24 +1,23 @@
 """What a compile was asked for, frozen; and the process configuration that it starts from.
 
-The environment is read here and nowhere else, once, when Braze is imported. `Options` is passed
+Values of the environment are read once, when Braze is imported. `Options` is passed
 to every stage; `config` is only read when a compile begins, by `resolve`.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import tempfile
 import types
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, ParamSpec, TypeAlias, TypeVar, final
 
-from braze.errors import BrazeWarning, InvalidOption, unknown_name
+from braze.environment import PROCESS, Setting, parse_environment
+from braze.errors import InvalidOption, unknown_name
 from braze.frozen import frozen
 from braze.locks import make_lock
 
@@ -55,21 +54,8 @@ def _default_cache_dir() -> Path:
 
 CACHE_DIR = _default_cache_dir()
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-@final
-@frozen
-class Setting:
-    """What an option accepts. `accepts` are the types; `choices` further limit a string, or
-    each in a tuple; `environment` names the variable that gives its first value."""
-
-    accepts: tuple[type, ...]
-    doc: str
-    choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
-    environment: str = ""
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def _setting(
@@ -277,28 +263,10 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in SETTINGS:
-            _check(name, getattr(self, name))
+            SETTINGS[name].check(name, getattr(self, name))
 
 
 SETTINGS: Mapping[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Options)}
-
-
-def _check(name: str, value: Any) -> None:
-    setting = SETTINGS[name]
-    kinds = tuple(kind for kind in setting.accepts)
-    right = isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
-    if not right:
-        expected = " or ".join("None" if k is _NONE else k.__name__ for k in kinds)
-        raise InvalidOption(f"Option {name!r} takes {expected}, not {value!r}: {setting.doc}.")
-    if setting.choices and value is not None:
-        kind = "mode" if name == "mode" else f"value of option {name!r}:"
-        for one in value if isinstance(value, tuple) else (value,):
-            if one not in setting.choices:
-                raise InvalidOption(unknown_name(kind, one, setting.choices))
-    if setting.least is not None and value < setting.least:
-        raise InvalidOption(f"Option {name!r} is at least {setting.least}, not {value}.")
-    if setting.most is not None and value > setting.most:
-        raise InvalidOption(f"Option {name!r} is at most {setting.most}, not {value}.")
 
 
 def _known(name: str) -> str:
@@ -314,112 +282,8 @@ def _normal(name: str, value: Any) -> Any:
         value = (value,) if isinstance(value, str) else tuple(value)
     elif kinds == (Path,) and isinstance(value, (str, Path)):
         value = Path(value).expanduser()
-    _check(name, value)
+    SETTINGS[name].check(name, value)
     return value
-
-
-# --- the environment -------------------------------------------------------------------------
-
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
-
-
-def _parse_bool(variable: str, text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise InvalidOption(f"{variable} is 0 or 1, not {text!r}.")
-
-
-def _parse_int(variable: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidOption(f"{variable} is a whole number, not {text!r}.") from None
-
-
-def _parse_path(variable: str, text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise InvalidOption(f"{variable} is a path, not {text!r}: {error}") from None
-
-
-_PARSERS: Mapping[type, Callable[[str, str], Any]] = {
-    bool: _parse_bool,
-    int: _parse_int,
-    str: lambda _, text: text,
-    Path: lambda variable, text: _parse_path(variable, text),
-    tuple: lambda _, text: tuple(text.split()),
-}
-
-
-def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Option values that environment variables give. An ill-formed one counts as absent, and is
-    warned of, as one that is misspelt: a program must not end for what its environment has."""
-    values: dict[str, Any] = {}
-    # As the XDG base directory specification has it: a relative path is no path.
-    if os.path.isabs(home := environment.get("XDG_CACHE_HOME", "")):
-        values["cache_dir"] = Path(home) / "braze"
-    for name, setting in SETTINGS.items():
-        if (text := environment.get(setting.environment)) is not None:
-            if not text and setting.accepts == (Path,):
-                continue  # an empty path would be the current folder
-            try:
-                value = _PARSERS[setting.accepts[0]](setting.environment, text)
-                _check(name, value)
-            except InvalidOption as error:
-                warn_of_environment(setting.environment, text, error)
-            else:
-                values[name] = value
-    for variable in environment:
-        if variable.startswith("BRAZE_") and (meant := _meant(variable)):
-            message = f"{variable} is no variable of Braze, and is ignored: did you mean {meant}?"
-            warnings.warn(message, BrazeWarning, stacklevel=2)
-    return values
-
-
-def _meant(variable: str) -> str | None:
-    """The variable that one which Braze does not read is almost spelt as."""
-    known = {*(setting.environment for setting in SETTINGS.values()), *_WITHOUT_OPTIONS}
-    found = difflib.get_close_matches(variable, known, 1, 0.85)
-    return found[0] if found and variable not in known else None
-
-
-_WITHOUT_OPTIONS = ("BRAZE_LOGS", "BRAZE_LOGS_OUT", "BRAZE_TRACE")
-
-
-def warn_of_environment(variable: str, text: str, error: InvalidOption) -> None:
-    """Say that a variable's value is not used, and which values are valid."""
-    message = f"{variable}={text!r} is ignored: {error}"
-    warnings.warn(message, BrazeWarning, stacklevel=2)
-
-
-def warn_of_output(variable: str, path: object, error: OSError) -> None:
-    """Say that what a variable, or its option, asks for cannot be written there."""
-    reason = error.strerror or type(error).__name__
-    message = f"{variable}={str(path)!r} cannot be written: {reason}. The program goes on without."
-    warnings.warn(message, BrazeWarning, stacklevel=2)
-
-
-def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
-    """The text of BRAZE_LOGS, empty where it is not set."""
-    return environment.get("BRAZE_LOGS", "")
-
-
-def log_file_from_environment(environment: Mapping[str, str] = os.environ) -> str:
-    """The path of BRAZE_LOGS_OUT, empty where it is not set."""
-    return environment.get("BRAZE_LOGS_OUT", "")
-
-
-def trace_folder_from_environment(environment: Mapping[str, str] = os.environ) -> str:
-    """The path of BRAZE_TRACE, empty where it is not set."""
-    return environment.get("BRAZE_TRACE", "")
-
-
-def environment_of_compilers(temporary: str) -> dict[str, str]:
-    """The environment that compilers run in. temporary: the folder for their own files."""
-    return {**os.environ, "TMPDIR": temporary}
 
 
 # --- process configuration -------------------------------------------------------------------
@@ -442,7 +306,7 @@ class Config:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         defaults = {f.name: f.default for f in fields(Options)}
-        object.__setattr__(self, "_base", defaults | parse_environment(environment))
+        object.__setattr__(self, "_base", defaults | parse_environment(environment, SETTINGS))
         # In each thread, and in each task of an event loop: innermost last.
         layers: ContextVar[tuple[_Layer, ...]] = ContextVar("braze.config", default=())
         object.__setattr__(self, "_layers", layers)
@@ -513,13 +377,13 @@ class Patch:
     def __exit__(self, *exception: Any) -> None:
         self._config._lift(self)
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         @functools.wraps(function)
-        def patched(*args: Any, **kwargs: Any) -> Any:
+        def patched(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             with self:
                 return function(*args, **kwargs)
 
-        return patched  # type: ignore[return-value]
+        return patched
 
 
 _OF_FUNCTIONS = frozenset({"reorderable_logging_functions"})
@@ -562,7 +426,7 @@ class _Functions(tuple[Callable[..., Any], ...]):
 # A patch, and what it says now.
 _Layer: TypeAlias = tuple[Patch, dict[str, Any]]
 
-config = Config(os.environ)
+config = Config(PROCESS)
 
 
 # What keeps in one graph calls that otherwise break it.

@@ -16,6 +16,7 @@ BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks"
     "kernel_times",
     "compile_records",
     "version",
+    "environment",
 }
 DATA = BASE | {"ir", "shapes"}
 STAGES = frozenset("capture autograd rewrite lower schedule codegen runtime report debug".split())
@@ -27,7 +28,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "version": frozenset(),
     "errors": frozenset({"frozen"}),
     "exc": frozenset({"errors"}),
-    "options": frozenset({"frozen", "errors", "locks"}),
+    "environment": frozenset({"frozen", "errors"}),
+    "options": frozenset({"frozen", "errors", "locks", "environment"}),
     "kept_texts": frozenset({"frozen"}),
     "kernel_times": frozenset({"frozen", "locks"}),
     "compile_records": frozenset({"frozen", "errors", "locks", "kept_texts"}),
@@ -69,7 +71,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # What else calls it, by PyTorch's name.
     "installation": BASE | {"api", "stances"},
     "__init__": frozenset(
-        "api compile_time exc installation options report stances version".split()
+        "api compile_time environment exc installation options report stances version".split()
     ),
 }
 

@@ -29,11 +29,11 @@ def test_no_thread_locals_at_module_level() -> None:
     assert not ambient, listed(ambient)
 
 
-def test_environment_is_read_in_options_only() -> None:
+def test_environment_is_read_in_one_file_only() -> None:
     read = [
         f"{file.name}:{node.lineno}: {dotted(node)}"
         for file in source_files()
-        if file.layer != "options"
+        if file.layer != "environment"
         for node in file.nodes()
         if isinstance(node, ast.Attribute) and dotted(node) in ("os.environ", "os.getenv")
     ]

@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
+from braze.environment import parse_environment
 from braze.errors import BrazeError, BrazeWarning, InvalidOption
-from braze.options import SETTINGS, Config, Options, parse_environment, resolve
+from braze.options import SETTINGS, Config, Options, resolve
+
+
+def values_of(variables: dict[str, str]) -> dict[str, Any]:
+    """The options' values that environment variables give."""
+    return parse_environment(variables, SETTINGS)
 
 
 @pytest.fixture
@@ -62,7 +68,7 @@ def test_an_unknown_name_lists_all_valid_ones(config: Config) -> None:
 
 
 def test_environment_gives_first_values() -> None:
-    values = parse_environment(
+    values = values_of(
         {
             "BRAZE_VERIFY": "1",
             "BRAZE_DISABLE": "off",
@@ -87,23 +93,23 @@ def test_environment_gives_first_values() -> None:
 )
 def test_ill_formed_environment_is_warned_of(variable: str, text: str) -> None:
     with pytest.warns(BrazeWarning, match=f"{variable}='{text}' is ignored") as caught:
-        values = parse_environment({variable: text, "BRAZE_CXX": "clang++"})
+        values = values_of({variable: text, "BRAZE_CXX": "clang++"})
     assert values == {"compiler": "clang++"}
     valid = {"BRAZE_VERIFY": "0 or 1", "BRAZE_BUILD_THREADS": "whole number"}
     assert valid.get(variable, "'eager', 'fast'") in str(caught[0].message)
 
 
 def test_cache_follows_the_desktop_standard() -> None:
-    assert parse_environment({"XDG_CACHE_HOME": "/c"})["cache_dir"] == Path("/c/braze")
+    assert values_of({"XDG_CACHE_HOME": "/c"})["cache_dir"] == Path("/c/braze")
     both = {"XDG_CACHE_HOME": "/c", "BRAZE_CACHE_DIR": "d"}
-    assert parse_environment(both)["cache_dir"] == Path("d")
+    assert values_of(both)["cache_dir"] == Path("d")
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "BRAZE_CACHE_DIR"])
 def test_no_variable_makes_the_current_folder_a_cache(variable: str) -> None:
-    assert "cache_dir" not in parse_environment({variable: ""})
+    assert "cache_dir" not in values_of({variable: ""})
     for relative in (".", "c", "../c"):
-        assert "cache_dir" not in parse_environment({"XDG_CACHE_HOME": relative})
+        assert "cache_dir" not in values_of({"XDG_CACHE_HOME": relative})
 
 
 def test_assignment_and_snapshot(config: Config) -> None:
@@ -207,10 +213,10 @@ def test_mode_and_options_exclude_each_other() -> None:
 )
 def test_a_misspelt_variable_is_named_with_the_one_that_is_meant(variable: str, meant: str) -> None:
     with pytest.warns(BrazeWarning, match=f"did you mean {meant}[?]"):
-        assert "numerics" not in parse_environment({variable: "1"})
+        assert "numerics" not in values_of({variable: "1"})
 
 
 def test_variables_of_others_are_not_looked_at() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        parse_environment({"BRAZE_ROOT": "x", "BRAZE_DAY": "3", "BRAZIER": "1", "BRAZE_LOGS": "x"})
+        values_of({"BRAZE_ROOT": "x", "BRAZE_DAY": "3", "BRAZIER": "1", "BRAZE_LOGS": "x"})

@@ -18,8 +18,9 @@ from braze.cache.inventory import entries_of
 from braze.command_line.cache import trust_of
 from braze.compat.private_names import gone
 from braze.compat.tested_versions import untested
+from braze.environment import environment_of_compilers
 from braze.frozen import frozen
-from braze.options import SETTINGS, config, environment_of_compilers
+from braze.options import SETTINGS, config
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 
 _MARKS = {"ok": " ", "note": "-", "lacks": "!"}

@@ -27,6 +27,7 @@ from typing import Any, final
 import torch
 
 from braze.diagnose.generated_inputs import number_of
+from braze.environment import warn_of_output
 from braze.interop.fx_graph import NotExpressible, aten_to_fx
 from braze.ir.graphs.graph import Graph
 from braze.ir.graphs.print_graph import print_graph
@@ -34,7 +35,7 @@ from braze.ir.kernels.kernel import KernelSources, print_sources
 from braze.ir.kernels.loops import Buffer, bytes_of
 from braze.ir.kernels.schedule import Kernel, Schedule
 from braze.ir.types import TensorType
-from braze.options import Options, warn_of_output
+from braze.options import Options
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.shapes.expr import as_expr
 

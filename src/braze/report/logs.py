@@ -16,8 +16,8 @@ from typing import IO, Any, final
 
 import torch
 
+from braze.environment import warn_of_environment
 from braze.errors import InvalidOption, unknown_name
-from braze.options import warn_of_environment
 from braze.report.log_names import GROUPS, HELP, help_text, known_names, resolve_name
 from braze.report.recompile_profile import WHOLE_RUN
 from braze.trace import ARTEFACTS

@@ -22,9 +22,9 @@ from typing import Any, final
 import torch
 
 from braze.compile_records import LISTENERS, CompileEvent, CompileRecord
+from braze.environment import warn_of_output
 from braze.kept_texts import KeptTexts, KernelNote
 from braze.kernel_times import GraphTimes, MachineRates
-from braze.options import warn_of_output
 from braze.report.program_text import ProgramPrinter
 from braze.trace import JOURNAL
 

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any, final
 
 from braze.cache import Cache, cache_of, private_folder
+from braze.environment import environment_of_compilers
 from braze.errors import BuildFailed, CompilerExpired
 from braze.frozen import frozen
 from braze.ir.kernels.kernel import DeviceFunction
-from braze.options import Options, environment_of_compilers
+from braze.options import Options
 from braze.runtime.launch.compiler_process import end_group
 
 _WORKER = Path(__file__).with_name("cubin_worker.py")

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import final
 
+from braze.environment import environment_of_compilers
 from braze.errors import CannotBuild, CompilerExpired
-from braze.options import environment_of_compilers
 
 _LAST_WORDS = 1.0  # seconds that a killed process is waited for
 
