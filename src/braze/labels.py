@@ -12,13 +12,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar, final
+from typing import Any, ParamSpec, TypeVar, final
 
 from torch.autograd.profiler import record_function
 
 from braze.compat.torch.profiler import PROFILER
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 @final
@@ -63,12 +64,12 @@ class Label:
     def __exit__(self, *exception: object) -> None:
         OPEN_LABELS.leave()
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         """A function whose calls are in the block."""
 
         @functools.wraps(function)
-        def labelled(*args: Any, **kwargs: Any) -> Any:
+        def labelled(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             with self:
                 return function(*args, **kwargs)
 
-        return labelled  # type: ignore[return-value]
+        return labelled

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, TypeVar, final
+from typing import ParamSpec, TypeVar, final
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 @final
@@ -58,12 +59,12 @@ class error_on_graph_break:
     def __exit__(self, *exception: object) -> None:
         REGIONS.leave()
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         """A function whose calls are in the region."""
 
         @functools.wraps(function)
-        def in_region(*args: Any, **kwargs: Any) -> Any:
+        def in_region(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             with self:
                 return function(*args, **kwargs)
 
-        return in_region  # type: ignore[return-value]
+        return in_region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import ParamSpec, TypeVar, final
 
 from braze import targets
 from braze.errors import UserError, unknown_name
@@ -13,7 +13,8 @@ from braze.marks import MARKS, Mark
 from braze.runtime.dispatch.stance import STANCES as STANCES
 from braze.runtime.dispatch.stance import Stance
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def check_stance(stance: str) -> None:
@@ -67,13 +68,13 @@ class set_stance:
     def __exit__(self, *exception: object) -> None:
         targets.set_stance(self._before)
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         """A function in whose calls this stance is set."""
         stance = self._stance
         targets.set_stance(self._before)
 
         @functools.wraps(function)
-        def under_stance(*args: Any, **kwargs: Any) -> Any:
+        def under_stance(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             before = targets.set_stance(stance)
             try:
                 return function(*args, **kwargs)
@@ -81,7 +82,7 @@ class set_stance:
                 targets.set_stance(before)
 
         MARKS.put(under_stance, Mark.DISABLE, "it sets the stance")
-        return under_stance  # type: ignore[return-value]
+        return under_stance
 
 
 for _changes in (set_stance, set_stance.__enter__, set_stance.__exit__):

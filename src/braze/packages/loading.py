@@ -77,7 +77,8 @@ def _launcher(archive: Archive, head: Mapping[str, Any]) -> Callable[..., int]:
         module = LOADED.get(key, lambda: connected(load_extension("braze_launcher", built)))
     except (ImportError, OSError):
         return run_by_ctypes
-    return module.run  # type: ignore[no-any-return]
+    run: Callable[..., int] = module.run
+    return run
 
 
 def _kernels(archive: Archive, member: str) -> KernelLibrary:

@@ -67,8 +67,9 @@ def operator_named(name: str) -> torch._ops.OpOverload:
     space, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     try:
-        found = getattr(torch.ops, NAMESPACE if space == _OURS else space)
-        return getattr(getattr(found, packet), overload or "default")  # type: ignore[no-any-return]
+        library = getattr(torch.ops, NAMESPACE if space == _OURS else space)
+        found: torch._ops.OpOverload = getattr(getattr(library, packet), overload or "default")
+        return found
     except AttributeError as error:
         raise InvalidPackage(
             f"the package calls the operator {name}, which this process has not got: import the "

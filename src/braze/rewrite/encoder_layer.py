@@ -80,8 +80,9 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
     """The rows of x times the transposed weight, plus the bias."""
     batch, length, width = x.shape
     rows = x.contiguous().view(batch * length, width)
-    made = torch.addmm(bias, rows, weight.t())
-    return aten._unsafe_view.default(made, [batch, length, weight.shape[0]])  # type: ignore[no-any-return]
+    product = torch.addmm(bias, rows, weight.t())
+    made: torch.Tensor = aten._unsafe_view.default(product, [batch, length, weight.shape[0]])
+    return made
 
 
 def _hidden(mask: torch.Tensor | None, kind: int | None, batch: int, length: int) -> Any:

@@ -123,9 +123,9 @@ class _Roles:
 def _form(argument: Any) -> Hashable:
     """An argument with nothing but the type in the place of its values; of numbers, which of the
     equal ones it is: True, 1, 1.0 and -0.0."""
+    if type(argument) is Value:
+        return argument.type
     kind = type(argument)
-    if kind is Value:
-        return argument.type  # type: ignore[no-any-return]
     if kind is tuple or kind is list:
         return (kind, *map(_form, argument))
     if kind is float or kind is complex:

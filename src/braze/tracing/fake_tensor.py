@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NoReturn, final
 
 import torch
@@ -112,6 +114,10 @@ class Place:
         return place
 
 
+place_of: Callable[[torch.Tensor], Place] = attrgetter("place")
+"""The place of a fake tensor; raises AttributeError for another."""
+
+
 def is_detached(place: Place) -> bool:
     """Whether autograd does not see writes to the place: `x.detach()` on the way to it."""
     walk: Place | None = place
@@ -141,7 +147,8 @@ class TracedTensor(torch.Tensor):
     @property
     def data(self) -> torch.Tensor:
         """As `Tensor.data`; assigning to it would change memory behind the trace's back."""
-        return _TENSOR_DATA.__get__(self)  # type: ignore[no-any-return]
+        data: torch.Tensor = _TENSOR_DATA.__get__(self)
+        return data
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
@@ -155,7 +162,8 @@ class TracedTensor(torch.Tensor):
         for size in self.place.type.shape:
             if type(size) is not int:
                 return torch.Size(map(program_value, self.place.type.shape))
-        return _TENSOR_SHAPE.__get__(self)  # type: ignore[no-any-return]
+        shape: torch.Size = _TENSOR_SHAPE.__get__(self)
+        return shape
 
     def size(self, dim: int | None = None) -> Any:
         """As `Tensor.size`."""

@@ -23,7 +23,7 @@ from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
 from braze.shapes.symbolic import SymbolicSize
 from braze.shapes.unknowns import Unknown
-from braze.tracing.fake_tensor import Place, TracedTensor, is_detached
+from braze.tracing.fake_tensor import Place, TracedTensor, is_detached, place_of
 from braze.tracing.graph_recorder import Call, GraphRecorder, data_step, node_of
 from braze.tracing.shape_rules.strides import is_dense, same_layout
 from braze.tracing.symbolic.infer_by_sampling import has_symbols
@@ -70,7 +70,7 @@ def finish_trace(
             raise TypeError(
                 f"finish() takes fake tensors of the trace, not {type(result).__name__}"
             )
-    places = [result.place for result in results]  # type: ignore[attr-defined]
+    places = [*map(place_of, results)]
     with torch.no_grad():
         mutations = tuple(
             Mutation(original, recorder.read(place), place.tracked_write, version)
@@ -170,7 +170,7 @@ def _views(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Plac
     for result in results:
         if not (result.requires_grad and result._is_view()):
             continue
-        place: Place = result.place  # type: ignore[attr-defined]
+        place = place_of(result)
         if place.base is not None and not is_detached(place):
             views.add(place)
     return views if views and any(place.type.requires_grad for place in inputs) else set()
@@ -201,12 +201,12 @@ def _detached(
 
 def _is_taken_for_none(result: torch.Tensor) -> bool:
     """Whether a result names the memory of another value, and is no view for autograd."""
-    place: Place = result.place  # type: ignore[attr-defined]
+    place = place_of(result)
     return is_detached(place) and not result._is_view()
 
 
 def _is_cut_off(output: Output, result: torch.Tensor) -> bool:
-    place: Place = result.place  # type: ignore[attr-defined]
+    place = place_of(result)
     base = place.base or place
     if output.alias is None or (base.input_index >= 0 and not base.type.requires_grad):
         return False
@@ -246,7 +246,7 @@ def _with_versions(
 def _follows_alias(result: torch.Tensor) -> bool:
     """Whether a view gets the history of a later write to what it is an alias of: what
     `x.detach().t()` follows is the detached tensor, not `x`."""
-    return follows_its_base(result) and not is_detached(result.place)  # type: ignore[attr-defined]
+    return follows_its_base(result) and not is_detached(place_of(result))
 
 
 def _seen_bases(places: Sequence[Place], views: set[Place]) -> list[Place]:

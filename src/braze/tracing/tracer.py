@@ -33,7 +33,7 @@ from braze.tracing.collectives import (
 )
 from braze.tracing.constant_folding import known_data
 from braze.tracing.errors import UnknownTensor, Untraceable
-from braze.tracing.fake_tensor import Place, Step, TracedTensor, is_detached, new_fake
+from braze.tracing.fake_tensor import Place, Step, TracedTensor, is_detached, new_fake, place_of
 from braze.tracing.finalize import FinishedTrace, finish_trace, writes_of
 from braze.tracing.graph_inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.tracing.graph_recorder import GraphRecorder
@@ -168,7 +168,7 @@ class Tracer(dispatch.TorchDispatchMode):
         """What the fake tensor (or symbolic float) holds now, after the writes so far."""
         if isinstance(fake, torch.SymFloat):
             return fake.node.value()
-        return self.recorder.read(fake.place)  # type: ignore[attr-defined]
+        return self.recorder.read(place_of(fake))
 
     def real_of(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The real tensor of an input's fake tensor."""
@@ -176,7 +176,7 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def owner_of(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The real tensor of the input whose memory a fake tensor names."""
-        place = fake.place  # type: ignore[attr-defined]
+        place = place_of(fake)
         index = (place.base or place).input_index
         return self.inputs[index][1] if index >= 0 else None
 

@@ -23,7 +23,8 @@ def _make_template() -> types.CodeType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # a constant is called: it is replaced
         exec(f"def template(*args, **kwargs): return {_PLACE!r}(args, kwargs)", space)
-    return space["template"].__code__.replace(co_filename=_NAME)  # type: ignore[no-any-return]
+    code: types.CodeType = space["template"].__code__
+    return code.replace(co_filename=_NAME)
 
 
 _TEMPLATE = _make_template()
@@ -58,4 +59,5 @@ def target_of(code: types.CodeType) -> Target | None:
     """Where redirected code goes; None for any other code."""
     if code.co_filename != _NAME:
         return None
-    return next(c for c in code.co_consts if callable(c))  # type: ignore[no-any-return]
+    target: Target = next(c for c in code.co_consts if callable(c))
+    return target

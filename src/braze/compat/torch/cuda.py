@@ -18,7 +18,9 @@ def _private(name: str) -> Callable[..., Any]:
     def refuse(*_: object) -> None:
         raise RuntimeError(f"this build of PyTorch has no CUDA: {name}")
 
-    return private.of_build(f"torch._C:{name}", "what a GPU runs", refuse)  # type: ignore[no-any-return]
+    found: Callable[..., Any]
+    found = private.of_build(f"torch._C:{name}", "what a GPU runs", refuse)
+    return found
 
 
 # The stream that work of this thread goes to, on the device of that number, as the driver has it.

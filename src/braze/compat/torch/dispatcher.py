@@ -198,7 +198,8 @@ def find_overload(qualified_name: str, overload: str) -> torch._ops.OpOverload:
     """`find_overload("aten::add", "Tensor")`; raises AttributeError where there is none."""
     namespace, name = qualified_name.split("::")
     packet = getattr(getattr(torch.ops, namespace), name)
-    return getattr(packet, overload or "default")  # type: ignore[no-any-return]
+    found: torch._ops.OpOverload = getattr(packet, overload or "default")
+    return found
 
 
 def clear_autocast_cache() -> None:

@@ -34,13 +34,18 @@ def _no_effect(*arguments: Any) -> None:
     return None
 
 
+def _operator(name: str) -> torch._ops.OpOverload:
+    found: torch._ops.OpOverload = getattr(_OURS, name).default
+    return found
+
+
 def define_operator(name: str, schema: str, kernel: Callable[..., Any]) -> torch._ops.OpOverload:
     """A new operator in our namespace without results, of one kernel for all devices, below
     autograd. It does nothing to tensors without memory: the kernel is never given one."""
     _LIBRARY.define(f"{name}{schema}")
     _LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
     _LIBRARY.impl(name, _no_effect, "Meta")
-    return getattr(_OURS, name).default  # type: ignore[no-any-return]
+    return _operator(name)
 
 
 _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
@@ -53,7 +58,8 @@ class _WithData(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with private.below_autograd():
-            return _OURS.with_data.default(history, data)  # type: ignore[no-any-return]
+            made: torch.Tensor = _OURS.with_data.default(history, data)
+            return made
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -86,7 +92,8 @@ class _Overwritten(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with private.below_autograd():
-            return _OURS.overwritten.default(before, data)  # type: ignore[no-any-return]
+            made: torch.Tensor = _OURS.overwritten.default(before, data)
+            return made
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -166,12 +173,13 @@ def _python_function(
         try:
             return torch.full_like(number, python(number.item()))
         except (ValueError, OverflowError):  # a check beside it makes the program raise
-            return plain(number)  # type: ignore[no-any-return]
+            unchecked: torch.Tensor = plain(number)
+            return unchecked
 
     name = f"python_{python.__name__}"
     _LIBRARY.define(f"{name}(Tensor number) -> Tensor")
     _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
-    return getattr(_OURS, name).default  # type: ignore[no-any-return]
+    return _operator(name)
 
 
 PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {

@@ -106,11 +106,12 @@ class _Reading:
                 self._expression(child)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        pair = isinstance(target, (ast.Tuple, ast.List)) and isinstance(
-            value, (ast.Tuple, ast.List)
-        )
-        if pair and len(target.elts) == len(value.elts):  # type: ignore[attr-defined]
-            for one, given in zip(target.elts, value.elts):  # type: ignore[attr-defined]
+        if (
+            isinstance(target, (ast.Tuple, ast.List))
+            and isinstance(value, (ast.Tuple, ast.List))
+            and len(target.elts) == len(value.elts)
+        ):
+            for one, given in zip(target.elts, value.elts):
                 self._assign(one, given)
             return
         self._give(target, self._expression(value))

@@ -240,7 +240,8 @@ def _bind(argument: Argument, values: dict[Value, Any]) -> Any:
 def _output(output: Output, values: dict[Value, Any]) -> torch.Tensor:
     alias = output.alias
     if alias is None:
-        return values[output.value]  # type: ignore[no-any-return]
+        result: torch.Tensor = values[output.value]
+        return result
     return view_for(values[alias.base], output)
 
 

@@ -346,7 +346,8 @@ def _pulled_back(
         return tuple([result for result, yes in zip(made, given) if yes])
 
     moving = [x for x, yes in zip(inputs, wanted) if yes]
-    return torch.func.vjp(of_wanted, *moving)[1](tuple(tangents))  # type: ignore[no-any-return]
+    gradients: _Tensors = torch.func.vjp(of_wanted, *moving)[1](tuple(tangents))
+    return gradients
 
 
 def _pushed_forward(

@@ -156,4 +156,5 @@ def matrices_of(
 def _contents(view: BufferView, constants: Mapping[Buffer, torch.Tensor]) -> torch.Tensor:
     data: Any = constants[view.buffer]
     start = data.storage_offset() + view.offset
-    return data.as_strided(view.shape, view.stride, start)  # type: ignore[no-any-return]
+    contents: torch.Tensor = data.as_strided(view.shape, view.stride, start)
+    return contents

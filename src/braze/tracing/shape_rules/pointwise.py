@@ -275,7 +275,8 @@ def _clone(x: Operand, *, memory_format: torch.memory_format | None = None) -> A
 
 @rule(with_data, overwritten)
 def _with_data(history: Operand, data: Operand) -> TensorType:
-    return _clone(data)  # type: ignore[no-any-return]
+    made: TensorType = _clone(data)
+    return made
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default)

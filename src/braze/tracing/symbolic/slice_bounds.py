@@ -110,4 +110,5 @@ def _shape(argument: Any) -> Sequence[Any]:
     if isinstance(argument, torch.Tensor):
         place = getattr(argument, "place", None)
         return argument.shape if place is None else place.type.shape
-    return argument  # type: ignore[no-any-return]
+    sizes: Sequence[Any] = argument
+    return sizes
