@@ -46,6 +46,8 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.float8_e5m2fnuz: "f8e5m2fnuz",
 }
 DTYPES_BY_NAME: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+# Of tensors that choose elements where they are true, when they are an index.
+MASKS = frozenset({torch.bool, torch.uint8})
 
 
 @final

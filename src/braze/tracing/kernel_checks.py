@@ -12,8 +12,9 @@ remembered says nothing of sizes: those are the shape rules' matter. Of a number
 it says the sign, whether it is zero or one, and its width in bits; dimensions and sizes are exact.
 
 What is refused because of the data that stand for the program's (a singular matrix) is taken:
-tensors of zeros and of ones have both to be refused. Operators that draw random numbers are not
-asked, nor are those on a device, whose kernels say other things.
+tensors of zeros and of ones have both to be refused. How often a mask is true says how many indices
+and values go with it: these are one each, which go with any number. Operators that draw random
+numbers are not asked, nor are those on a device, whose kernels say other things.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from braze.compat.torch.aten import aten
-from braze.ir.types import TensorType
+from braze.ir.types import MASKS, TensorType
 from braze.shapes.demands import is_computed, symbolic_among
 from braze.shapes.symbolic import SymbolicSize
 from braze.tracing.errors import Untraceable
@@ -118,6 +119,7 @@ def _signature(argument: Any) -> Any:
 def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Raise what the operator raises; whether it was asked, and takes the arguments."""
     types, named = place_type(tuple(args)), {n: place_type(a) for n, a in kwargs.items()}
+    types = _beside_masks(facts, types)
     tensors = list(_tensors((types, tuple(named.values()))))
     symbols = list(symbolic_among(n for t in tensors for n in t.shape))
     if is_computed(*symbols):
@@ -151,6 +153,30 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
             int(size)  # specialised: at other sizes the operator is asked again
         raise type(error)(*error.args)
     return True
+
+
+def _beside_masks(facts: OpFacts, types: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, indices and values of one element where a mask is among the indices."""
+    names = facts.argument_names
+    if "indices" not in names[: len(types)]:
+        return types
+    place = names.index("indices")
+    indices = types[place]
+    if not isinstance(indices, tuple) or not any(map(_is_mask, indices)):
+        return types
+    single = tuple([t if _is_mask(t) else _of_one_element(t) for t in indices])
+    return (*types[:place], single, *map(_of_one_element, types[place + 1 :]))
+
+
+def _is_mask(argument: Any) -> bool:
+    return type(argument) is TensorType and argument.dtype in MASKS
+
+
+def _of_one_element(argument: Any) -> Any:
+    if type(argument) is not TensorType:
+        return argument
+    shape = tuple([0 if type(n) is int and n == 0 else 1 for n in argument.shape])
+    return contiguous(argument.dtype, shape, argument.device)
 
 
 def _at_hand(argument: Any) -> Any:

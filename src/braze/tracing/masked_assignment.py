@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-from braze.ir.types import TensorType
+from braze.ir.types import MASKS, TensorType
 from braze.tracing.errors import DataDependent
 from braze.tracing.fake_tensor import TracedTensor
-
-_MASKS = frozenset({torch.bool, torch.uint8})
 
 
 def set_item(x: Any, key: Any, value: Any) -> None:
@@ -66,7 +64,7 @@ _INDEX_PUT = inspect.signature(_as_in_index_put)
 def _chosen(x: Any, parts: tuple[Any, ...], value: Any, adds: bool = False) -> torch.Tensor | None:
     """What x is after the write; None where the operator is to do it. Raises DataDependent where
     a backward could not."""
-    masks = [p for p in parts if type(p) is TracedTensor and p.dtype in _MASKS and p.dim()]
+    masks = [p for p in parts if type(p) is TracedTensor and p.dtype in MASKS and p.dim()]
     if not masks or type(x) is not TracedTensor or type(value) is not TracedTensor:
         return None
     if len(parts) == 1 and _is_plain(x, masks[0], value):

@@ -11,7 +11,7 @@ import torch
 from braze.compat.torch.aten import aten
 from braze.compat.torch.registered_ops import check_holds, check_positions, overwritten
 from braze.ir.graphs.op_effects import is_irrevocable
-from braze.ir.types import TensorType
+from braze.ir.types import MASKS, TensorType
 from braze.tracing.as_strided import strided_scatter
 from braze.tracing.errors import DataDependent, Untraceable
 from braze.tracing.fake_tensor import Place, Step, TracedTensor, new_fake
@@ -135,7 +135,7 @@ def _check(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A boolean mask makes the result's size depend on data."""
     for index in args[1]:
-        if index is not None and index.dtype in (torch.bool, torch.uint8):
+        if index is not None and index.dtype in MASKS:
             if tracer.gives_sizes:
                 return indexed_by_masks(tracer, args)
             raise DataDependent(str(op), "the result's size depends on a boolean mask")

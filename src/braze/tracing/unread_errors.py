@@ -25,7 +25,7 @@ from braze.compat.torch.registered_ops import NAMESPACE, check_holds, keep_whole
 from braze.ir.graphs.graph import Constant, Mutation, Output, Value
 from braze.ir.graphs.op_effects import has_effects
 from braze.ir.graphs.random_ops import is_random
-from braze.ir.types import TensorType
+from braze.ir.types import MASKS, TensorType
 from braze.tracing.constant_folding import known_data
 from braze.tracing.graph_recorder import Call, GraphRecorder
 from braze.tracing.op_schema import OperatorKind, describe_op
@@ -211,7 +211,7 @@ def _flat(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
 def _advanced(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
     """`index(self, indices)`, `index_put(self, indices, values)`: from either end."""
     for size, index in zip(args[0].type.shape, args[1]):
-        if index is not None and index.type.dtype not in (torch.bool, torch.uint8):
+        if index is not None and index.type.dtype not in MASKS:
             yield index, -size, size, None
 
 

@@ -10,7 +10,7 @@ from braze.ir.graphs.graph import Value
 from braze.ir.kernels.loops import Guarded, Index, InRange, Load, Reduce, Scalar
 from braze.ir.kernels.run_loops import evaluate_scalar
 from braze.ir.kernels.scalars import apply, index, walk
-from braze.ir.types import Size
+from braze.ir.types import MASKS, Size
 from braze.lower.coordinates import Coordinate, Coordinates, product, unravel
 from braze.lower.lowering import OperatorCall
 from braze.lower.operators.views import positive
@@ -158,7 +158,7 @@ def _advanced_index(call: OperatorCall, self: Value, indices: Sequence[Value | N
     they stand together, else in front."""
     shape = call.shape_of(self)
     given = {n: tensor for n, tensor in enumerate(indices) if tensor is not None}
-    if any(call.dtype_of(tensor) in (torch.bool, torch.uint8) for tensor in given.values()):
+    if any(call.dtype_of(tensor) in MASKS for tensor in given.values()):
         return None
     if 0 in shape or not given:
         return None

@@ -23,7 +23,7 @@ import torch
 from braze.ir.graphs.graph import Value
 from braze.ir.kernels.loops import Load, Scalar, Scatter
 from braze.ir.kernels.scalars import apply, cast, index, literal
-from braze.ir.types import Size
+from braze.ir.types import MASKS, Size
 from braze.lower.coordinates import Coordinate, Coordinates, axis_coordinates, make_axes
 from braze.lower.formulas import where
 from braze.lower.lowering import OperatorCall, Readable
@@ -254,7 +254,7 @@ def lower_index_put(
     """Indexed dimensions are where `index` has them: together in their place, else in front."""
     shape = call.shape_of(self)
     given = {n: tensor for n, tensor in enumerate(indices) if tensor is not None}
-    if any(call.dtype_of(tensor) in (torch.bool, torch.uint8) for tensor in given.values()):
+    if any(call.dtype_of(tensor) in MASKS for tensor in given.values()):
         return None
     if 0 in shape or not given or call.dtype_of(values) != call.output().dtype:
         return None

@@ -13,7 +13,7 @@ import torch
 
 from braze.compat.torch.aten import aten, named_operators
 from braze.compat.torch.versions import LACKED_DTYPES
-from braze.ir.types import TensorType
+from braze.ir.types import MASKS, TensorType
 from braze.tracing.shape_rules.strides import Operand
 from braze.tracing.shape_rules.type_promotion import promoted
 
@@ -136,7 +136,7 @@ def _check_values(x: Operand, indices: Sequence[Any], values: Operand) -> None:
     """What is written has the dtype of what it is written to; one number under a mask may have
     another."""
     is_fill = all(size == 1 for size in values.shape) and any(
-        type(index) is TensorType and index.dtype in (torch.bool, torch.uint8) for index in indices
+        type(index) is TensorType and index.dtype in MASKS for index in indices
     )
     if x.dtype is not values.dtype and not is_fill:
         raise RuntimeError(

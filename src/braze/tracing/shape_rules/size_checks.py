@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from braze.compat.torch.aten import aten
+from braze.ir.types import MASKS
 from braze.tracing.shape_rules.strides import Operand, broadcast_shape
 from braze.tracing.shape_rules.views import wrap_dim
 
@@ -47,7 +48,7 @@ def _values_that_do_not_fit(
     """As `index` has it: the indices' common shape where they are next to each other, else at the
     front. How many places a mask has is not known."""
     given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
-    if not given or any(i.dtype in (torch.bool, torch.uint8) for _, i in given):
+    if not given or any(i.dtype in MASKS for _, i in given):
         return
     common = broadcast_shape(tuple([i.shape for _, i in given]))
     dims = [dim for dim, _ in given]

@@ -16,7 +16,7 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.ir.graphs.graph import Value
-from braze.ir.types import ScalarType, TensorType
+from braze.ir.types import MASKS, ScalarType, TensorType
 from braze.shapes.expr import Symbol
 from braze.shapes.facts import Facts
 from braze.shapes.symbolic import symbol_size
@@ -63,7 +63,7 @@ def indexed_by_masks(tracer: Tracer, args: Sequence[Any]) -> Any:
     indices: list[Any] = []
     with tracer:
         for index in args[1]:
-            if index is None or index.dtype not in (torch.bool, torch.uint8):
+            if index is None or index.dtype not in MASKS:
                 indices.append(index)
                 continue
             places = aten.nonzero.default(index)
