@@ -260,6 +260,14 @@ class Options:
     reorderable_logging_functions: tuple[Callable[..., Any], ...] = _setting(
         (), "functions like print whose calls may be moved behind the graph", tuple
     )
+    guard_filter_fn: Callable[[Any], Any] | None = _setting(
+        None,
+        "which guards are asked: a function of their entries that returns a bool for each (those "
+        "of `torch.compiler`, `skip_guard_on_globals_unsafe` and its kin); those that keep kernels "
+        "within their memory are asked all the same",
+        Callable,  # type: ignore[arg-type] # a class as others are, to isinstance
+        _NONE,
+    )
 
     def __post_init__(self) -> None:
         for name in SETTINGS:

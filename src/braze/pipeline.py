@@ -119,6 +119,7 @@ from braze.runtime.dispatch.entry import entry_of
 from braze.runtime.dispatch.shadow_check import Difference, ShadowCheck, leaves_memory
 from braze.runtime.guards.compile import compile_entry_check
 from braze.runtime.guards.evaluate import reader_of
+from braze.runtime.guards.filtering import filtered_guards
 from braze.runtime.guards.leaf_hooks import WATCH
 from braze.runtime.launch.cpp_compiler import NoCompiler
 from braze.runtime.launch.frozen_weights import FROZEN
@@ -414,12 +415,15 @@ class FrameCompiler:
         if self.backend.level is not Level.TORCH:
             log_code(captured, recorder)
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
-        self._note_captured(captured, recorder)
+        keep = self.options.guard_filter_fn
+        guards = filtered_guards(captured.guards, captured.inputs, request.values, keep)
+        self._note_captured(dataclasses.replace(captured, guards=guards), recorder)
         draws_on, given = drawing_devices(captured.graph), [captured]
         kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
         del captured  # nor does anybody else hold the graph's nodes
         made = self._graph_callable(given.pop(), joint, request, recorder, level)
-        return dataclasses.replace(entry_of(kept, made, draws_on), **recorder.of_entry())
+        entry = entry_of(kept, made, draws_on)
+        return dataclasses.replace(entry, guards=guards, **recorder.of_entry())
 
     def _note_captured(self, captured: CapturedFrame, recorder: CompileRecorder) -> None:
         note_captured(captured, recorder)

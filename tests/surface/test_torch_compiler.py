@@ -74,7 +74,7 @@ CALLS: dict[str, Call] = {
     "skip_frame": lambda x: _dynamo().skip_frame(msg="here"),
     "step_unsupported": lambda x: _dynamo().step_unsupported(),
 }
-_GUARDS = "filters the guards of torch.compile, whose kinds Braze's are not"
+_GUARDS = "a value of the option `guard_filter_fn`: tests/guides/test_guard_filters.py"
 _OF_COMPILES = "is about torch.compile's own compiles and their records"
 # Names that mean torch.compile alone, with the reason.
 LEFT_OUT: dict[str, str] = {
@@ -103,7 +103,7 @@ LEFT_OUT: dict[str, str] = {
     "reset_code_state": _OF_COMPILES,
     "reset_frame_count": _OF_COMPILES,
     "reset_recompile_user_contexts": _OF_COMPILES,
-    "set_enable_guard_collectives": _GUARDS,
+    "set_enable_guard_collectives": _OF_COMPILES,
     "set_recursion_limit": _OF_COMPILES,
     "skip_all_guards_unsafe": _GUARDS,
     "skip_guard_on_all_nn_modules_unsafe": _GUARDS,
