@@ -20,7 +20,7 @@ import enum
 import types
 from typing import Any, Literal, Protocol, TypeAlias, final
 
-from braze.compat.python.bytecode import decode
+from braze.compat.python.bytecode import Instruction, decode
 from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.opcode_semantics import take
 from braze.compat.python.opcodes import OPCODES
@@ -139,6 +139,12 @@ _MOST_IDLE_CALLERS = 4096
 # end. A block in which a loop takes more runs natively, and so does what follows it.
 _MOST_EAGER = 2048
 
+# What loads variables. A graph breaks there where a value cannot be an input of one: on the stack
+# it could not be one either.
+_LOADS = frozenset(
+    "LOAD_FAST LOAD_CLOSURE LOAD_DEREF LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST".split()
+)
+
 # Interrupts of the driver itself, between the program's instructions, in one call.
 _MOST_INTERRUPTS = 64
 
@@ -201,6 +207,8 @@ def _step(
         breaks.count = breaks.count + 1 if state.is_idle else 0
         if breaks.count > _MOST_IDLE:
             return _Native(why=_left_idle(frames[-1], breaks.count))
+        if _next_instruction(frames[-1]).name in _LOADS:
+            return _Native(why=_left_at(frames[-1], state))
         return _execute(host, frames, state)
     if type(state) is _Native:
         return _run_rest(host, frames, state)
@@ -240,13 +248,17 @@ def _left_natively(frame: LiveFrame, broken: _Broken) -> LeftToEager:
 
 def _left_idle(frame: LiveFrame, idle: int) -> LeftToEager:
     """Why the rest of a frame runs natively that breaks its graphs and computes nothing."""
-    code = frame.code
-    program = decode(code)
-    line = program.instructions[program.index_at[frame.offset]].line
+    code, line = frame.code, _next_instruction(frame).line
     what = f"{idle} graph breaks in a row with nothing computed between"
     hint = "poll outside of the compiled function"
     place = f"{code.co_filename}:{line}"
     return LeftToEager("idle-breaks", what, hint, place, code.co_qualname, True, is_for_good=True)
+
+
+def _next_instruction(frame: LiveFrame) -> Instruction:
+    """What the frame waits before."""
+    program = decode(frame.code)
+    return program.instructions[program.index_at[frame.offset]]
 
 
 def _execute(host: Host, frames: list[LiveFrame], broken: _Broken) -> _State:
