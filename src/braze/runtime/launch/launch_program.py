@@ -55,6 +55,7 @@ from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
 from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime.launch.dynamic_arena import symbols_of_arena
+from braze.runtime.launch.output_strides import Names, names_with
 from braze.runtime.launch.profiled_program import ASKS_PROFILER, LabelComments
 from braze.runtime.launch.program_text import Allocator, LaunchProgram, NamedOperator, NewTensor
 from braze.runtime.launch.result_storage import buffers_of, fresh_results, is_transposed, is_whole
@@ -425,7 +426,8 @@ class _Program:
             self.body.append(f"{target} = {clone}")
         for target, buffer in zip(targets, call.outputs):
             if buffer is not None:
-                stride, dtype = self._sizes(buffer.stride), self._name_of(buffer.dtype)
+                known = names_with(self.sizes, target, buffer.shape)
+                stride, dtype = self._sizes(buffer.stride, known), self._name_of(buffer.dtype)
                 check = f"{target}.stride() != {stride} or {target}.dtype is not {dtype}"
                 if len(targets) > 1:  # one of several results may be undefined after all
                     check = f"{target} is not None and ({check})"
@@ -556,13 +558,14 @@ class _Program:
         self.names[name] = value
         return name
 
-    def _sizes(self, sizes: Sequence[Size]) -> str:
-        inside = "".join(f"{self._size(size)}, " for size in sizes)
+    def _sizes(self, sizes: Sequence[Size], known: Names | None = None) -> str:
+        inside = "".join(f"{self._size(size, known)}, " for size in sizes)
         return f"({inside.rstrip() if len(sizes) == 1 else inside.rstrip(', ')})"
 
-    def _size(self, size: Size) -> str:
+    def _size(self, size: Size, known: Names | None = None) -> str:
         constant = constant_value(size)
-        return str(constant) if constant is not None else python_text(as_expr(size), self.sizes)
+        names = self.sizes if known is None else known
+        return str(constant) if constant is not None else python_text(as_expr(size), names)
 
 
 @dataclass(slots=True)

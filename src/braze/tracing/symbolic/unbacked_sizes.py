@@ -85,16 +85,18 @@ def _data_sized(types: _Types) -> Any:
     """The special call of an operator that returns results of these types."""
 
     def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not tracer.gives_sizes:
-            return NotImplemented
         names = [argument.name for argument in op._schema.arguments]
         given = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
         given |= {**dict(zip(names, args)), **kwargs}
-        if given.get("output_size") is not None:
+        told = given.get("output_size")
+        if told is None and not tracer.gives_sizes:
             return NotImplemented
         values, differentiable = tracer.bind_tracked(args)
         keywords, _, _ = tracer.bind_keywords(kwargs, torch.is_grad_enabled())
         kind = tracer.fake_of(args[0]).place.type
+        if told is not None:  # by the program, and the kernel checks it
+            made = types(kind, given, told)
+            return _fakes(tracer.recorder.emit_typed(op, values, keywords, made), differentiable)
         key = (op, *values, *keywords.items())
         if key in tracer.integers:  # of the same values, of the same size
             made = types(kind, given, tracer.integers[key])
@@ -124,7 +126,8 @@ def _dense(kind: TensorType, shape: tuple[Any, ...], dtype: torch.dtype | None =
 
 
 def _nonzero(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
-    return _dense(kind, (size, len(kind.shape)), torch.int64)
+    """A row for each dimension, transposed."""
+    return tensor_type(torch.int64, (size, len(kind.shape)), (1, size), kind.device)
 
 
 def _row(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
@@ -153,10 +156,15 @@ def _unique(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
 
 
 def _unique_dim(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
+    """Slices lie one behind the other in the result, if there are any."""
     dim = given["dim"] % len(kind.shape)
     shape = (*kind.shape[:dim], size, *kind.shape[dim + 1 :])
+    stride = contiguous_stride(kind.shape)
+    if 0 not in kind.shape:
+        of_slice, *inner = contiguous_stride((size, *kind.shape[:dim], *kind.shape[dim + 1 :]))
+        stride = (*inner[:dim], of_slice, *inner[dim:])
     return (
-        _dense(kind, shape),
+        tensor_type(kind.dtype, shape, stride, kind.device),
         _dense(kind, (kind.shape[dim],), torch.int64),
         _dense(kind, (size,), torch.int64),
     )
