@@ -417,13 +417,13 @@ class FrameCompiler:
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
         keep = self.options.guard_filter_fn
         guards = filtered_guards(captured.guards, captured.inputs, request.values, keep)
-        self._note_captured(dataclasses.replace(captured, guards=guards), recorder)
+        captured = dataclasses.replace(captured, guards=guards)
+        self._note_captured(captured, recorder)
         draws_on, given = drawing_devices(captured.graph), [captured]
         kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
         del captured  # nor does anybody else hold the graph's nodes
         made = self._graph_callable(given.pop(), joint, request, recorder, level)
-        entry = entry_of(kept, made, draws_on)
-        return dataclasses.replace(entry, guards=guards, **recorder.of_entry())
+        return dataclasses.replace(entry_of(kept, made, draws_on), **recorder.of_entry())
 
     def _note_captured(self, captured: CapturedFrame, recorder: CompileRecorder) -> None:
         note_captured(captured, recorder)
