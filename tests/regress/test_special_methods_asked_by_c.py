@@ -138,7 +138,10 @@ def _played(program: Any) -> list[Any]:
 
 
 def _check(question: Any, kind: str) -> None:
-    made = KINDS[kind]
+    def made() -> tuple[Any, Any]:
+        NUMBER[0] = 3  # a set keeps the hashes that its entries had
+        return KINDS[kind]()
+
     expected = _played(_asks(question, *made()))
     explained: list[int] = []
 
