@@ -39,6 +39,7 @@ from braze.ir.captured.source import (
     Source,
     StrideSource,
     operands_of,
+    root_of,
 )
 from braze.packages.arguments import TensorCheck, describe
 from braze.packages.nodes import class_data, is_named_tuple, leaves_out, parts_of
@@ -83,9 +84,8 @@ class CapturedPlaces:
 
     def is_argument(self, source: Source) -> bool:
         """Whether a source is, or is reached through, an argument of the packaged call."""
-        while operands := operands_of(source):
-            source = operands[0]
-        return isinstance(source, LocalSource) and source.name not in self._own
+        root = root_of(source)
+        return isinstance(root, LocalSource) and root.name not in self._own
 
     def leaf(self, source: Source) -> int | None:
         """The number of an argument's tensor."""

@@ -3,12 +3,11 @@ else refers to, hundreds a step, and holds both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
@@ -19,11 +18,7 @@ WIDTH, LAYERS = 16, 6
 SMALL = 0.002  # MiB: a bucket for about two layers
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Layers(nn.Module):

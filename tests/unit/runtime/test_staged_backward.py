@@ -4,12 +4,11 @@ and are eager's whatever DDP is told and whoever watches them."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -22,11 +21,7 @@ WIDTH, LAYERS = 16, 6
 SMALL = 0.002  # MiB: a bucket for about two layers
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Layer(nn.Module):

@@ -37,6 +37,7 @@ from braze.ir.captured.source import (
     LocalSource,
     Source,
     StackSource,
+    root_of,
 )
 
 
@@ -87,13 +88,6 @@ def _own_names(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[:1] if is_method else ()
 
 
-def _root(source: Source) -> Source:
-    """What the path to it begins with."""
-    while (base := getattr(source, "base", None)) is not None:
-        source = base
-    return source
-
-
 def _written(effect: Effect, lasting: Collection[Source]) -> Iterator[Source]:
     """Where guards may be found that an effect ends. lasting: locals that the next call has."""
     if not isinstance(effect, (SetAttribute, SetItem, ReplaceContents)):
@@ -101,7 +95,7 @@ def _written(effect: Effect, lasting: Collection[Source]) -> Iterator[Source]:
     if not isinstance(effect.target, FromSource):
         return
     target = effect.target.source
-    root = _root(target)
+    root = root_of(target)
     if isinstance(root, (LocalSource, StackSource)) and root not in lasting:
         return
     yield target

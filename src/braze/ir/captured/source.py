@@ -330,3 +330,10 @@ def operands_of(source: Source) -> tuple[Source, ...]:
         return source.base, source.key
     base: Source | None = getattr(source, "base", None)
     return () if base is None else (base,)
+
+
+def root_of(source: Source) -> Source:
+    """What the path to it begins with."""
+    while operands := operands_of(source):
+        source = operands[0]
+    return source

@@ -29,6 +29,7 @@ from braze.ir.captured.source import (
     ObjectSource,
     Source,
     operands_of,
+    root_of,
 )
 from braze.runtime.guards.codegen import READ_FAILURES
 from braze.runtime.guards.evaluate import reader_of
@@ -188,18 +189,12 @@ def _entry(guard: Guard, read: Callable[[Source], Any]) -> GuardFilterEntry:
 
 def _name_of(source: Source) -> str:
     """The place as torch.compile writes it: `x.weight` of a local, `G['x'].weight` of a global."""
-    text, root = str(source), _root(source)
+    text, root = str(source), root_of(source)
     if isinstance(root, LocalSource):
         return root.name + text.removeprefix(str(root))
     if isinstance(root, ObjectSource) and isinstance(root.value, dict):
         return "G" + text.removeprefix(str(root))
     return text
-
-
-def _root(source: Source) -> Source:
-    while operands := operands_of(source):
-        source = operands[0]
-    return source
 
 
 def _is_global(source: Source) -> bool:
