@@ -52,7 +52,6 @@ from braze.ir.graphs.joint_graph import (
     Saved,
     SavedInput,
     ViewOfInput,
-    ViewOfResult,
     tangent_stride,
 )
 from braze.ir.graphs.op_effects import is_irrevocable
@@ -62,6 +61,7 @@ from braze.ir.types import Size, TensorType
 from braze.locks import make_lock
 from braze.runtime.autograd.checkpoint_calls import in_checkpoint
 from braze.runtime.autograd.differentiable_views import view_for_autograd
+from braze.runtime.autograd.gradients_of_tangents import HandedOn
 from braze.runtime.autograd.multi_root_nodes import Portion, plan_nodes, with_nodes
 from braze.runtime.autograd.rng_state import RandomStates
 from braze.runtime.autograd.staged_backward import (
@@ -147,7 +147,8 @@ class TrainingGraph:
         self.commits = acts or bool(pair.forward.mutations)
         self.is_plain = not pair.writes and not pair.computed
         self.is_plain &= self.outputs == tuple(range(self.result_count))
-        views = tuple([_place(view.output.alias) for view in _views(pair)])
+        made = [output.output for output in pair.outputs if not isinstance(output, int)]
+        views = tuple([_place(view.alias) for view in made])
         self._views = compile_sizes(self.sizes.symbols, views)
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -258,7 +259,7 @@ class TrainingGraph:
 class _CompiledBackward:
     """A backward and how its tangents and gradients are handed over."""
 
-    __slots__ = ("by_operators", "gradients", "graph", "reads", "run", "staged", "tangents", "told")
+    __slots__ = "by_operators gradients graph handed_on reads run staged tangents told".split()
 
     def __init__(
         self, graph: TrainingGraph, backward: Backward, run: GraphCallable | Stages
@@ -278,6 +279,7 @@ class _CompiledBackward:
         strides = tuple([stride for _, stride in layouts])
         self.told = compile_sizes(graph.sizes.symbols, (strides, backward.graph.sizes.numbers))
         self.gradients = [backward.gradients[number] for number in graph.wanting]
+        self.handed_on = HandedOn.of(backward.graph, backward.tangents, self.gradients)
         used = {value for node in backward.graph.nodes for value in operands(node)}
         used.update(output.value for output in backward.graph.outputs)
         places = graph.order or range(len(graph.pair.saved))
@@ -292,9 +294,11 @@ class _CompiledBackward:
         strides, numbers = self.told(sizes)
         run = self._take_tangents(saved, tangents, strides) or self.run
         assert run is not None, "a backward in stages is asked for them one by one"
+        taken = self.handed_on.taken_by(saved)
         saved.extend(numbers)
         made = run(saved)
-        return tuple([None if n is None else made[n] for n in self.gradients])
+        gradients = [None if n is None else made[n] for n in self.gradients]
+        return self.handed_on.settled(gradients, range(len(gradients)), tangents, taken)
 
     def in_stages(
         self, plan: StagePlan, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
@@ -304,7 +308,8 @@ class _CompiledBackward:
         if staged is None or any(is_batched(tangents[number]) for number, _ in self.tangents):
             return in_groups(plan, self(saved, tangents, sizes))
         self._take_tangents(saved, tangents, self.told(sizes)[0])
-        return staged(saved, sizes)
+        taken = self.handed_on.taken_by(saved)
+        return self.handed_on.settle_each(plan.places, staged(saved, sizes), tangents, taken)
 
     def _take_tangents(
         self, saved: list[Any], tangents: Sequence[Any], strides: Sequence[Any]
@@ -585,10 +590,6 @@ def _order(pair: ForwardBackward) -> list[int] | None:
 def _layout(kind: Any) -> tuple[torch.dtype, tuple[Size, ...]]:
     assert isinstance(kind, TensorType)
     return kind.dtype, tangent_stride(kind)
-
-
-def _views(pair: ForwardBackward) -> list[ViewOfInput | ViewOfResult]:
-    return [output for output in pair.outputs if not isinstance(output, int)]
 
 
 def _place(alias: Alias | None) -> tuple[Any, ...]:
