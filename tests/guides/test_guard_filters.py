@@ -119,3 +119,10 @@ def test_one_bool_a_guard(answer: Any) -> None:
 def test_filters_are_callables() -> None:
     with pytest.raises(InvalidOption, match="guard_filter_fn"):
         braze.compile(lambda x: x, options={"guard_filter_fn": 3})
+
+
+@pytest.mark.parametrize("keep", (lambda entries: None, list, lambda entries: 1 / 0))
+def test_a_filter_that_fails_is_the_users_fault(keep: Any) -> None:
+    compiled = braze.compile(lambda x: x + 1, options={"guard_filter_fn": keep})
+    with pytest.raises(InvalidOption, match="guard_filter_fn"):
+        compiled(torch.ones(2))

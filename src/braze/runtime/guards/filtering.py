@@ -126,7 +126,13 @@ def filtered_guards(
     single = [each for guard in guards for each in _singles(guard)]
     read = reader_of(frame)
     entries = [_entry(guard, read) for guard in single]
-    answers = list(keep(entries))
+    try:
+        answers = list(keep(entries))
+    except Exception as error:
+        what = f"Option 'guard_filter_fn' raised {type(error).__name__}: {error}"
+        raise InvalidOption(
+            f"{what}. It gets the entries, and returns one bool for each."
+        ) from error
     if len(answers) != len(entries) or not all(type(answer) is bool for answer in answers):
         raise InvalidOption(
             f"Option 'guard_filter_fn' returns one bool a guard: {len(entries)} here, not "

@@ -126,8 +126,8 @@ def _dense(kind: TensorType, shape: tuple[Any, ...], dtype: torch.dtype | None =
 
 
 def _nonzero(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
-    """A row for each dimension, transposed."""
-    return tensor_type(torch.int64, (size, len(kind.shape)), (1, size), kind.device)
+    """Row-major; eager's is transposed. What follows would have to know that there are rows."""
+    return _dense(kind, (size, len(kind.shape)), torch.int64)
 
 
 def _row(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
