@@ -138,8 +138,9 @@ cpython: $(READY)/packages
 test-versions:
 	$(PYTHON) -m tests.versions $(ARGS)
 
+# The sweeps at the end are long and few: a worker without work takes some of another's.
 test-gpu: $(READY)/packages
-	$(BIN)/python -m pytest -m gpu tests/gpu tests/unit/codegen/test_triton.py \
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m gpu tests/gpu tests/unit/codegen/test_triton.py \
 		tests/unit/codegen/test_triton_indices.py tests/unit/codegen/test_triton_products.py \
 		tests/unit/codegen/test_triton_columns.py $(ARGS)
 
