@@ -13,7 +13,7 @@ from braze.compat.torch.registered_ops import with_data
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Argument, Node, Value
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.types import ScalarType, TensorType
+from braze.ir.types import ScalarType, TensorType, ValueType
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, Step, is_detached
 from braze.tracing.op_schema import OperatorKind, describe_op
@@ -79,8 +79,8 @@ class GraphRecorder:
         to tensors in between."""
         return len(self.calls), self._writes
 
-    def new_value(self, type: TensorType) -> Value:
-        """A value that no node makes: an input or a constant."""
+    def new_value(self, type: ValueType) -> Value:
+        """A value that no node makes: an input, a constant, or a number of another graph."""
         return Value(next(self._numbers), type)
 
     def emit(

@@ -15,6 +15,7 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -36,10 +37,11 @@ from braze.ir.captured.frame import TorchCall
 from braze.ir.graphs.custom_gradient import CustomGradient, Formula
 from braze.ir.graphs.graph import Node, Value, operands
 from braze.ir.graphs.joint_graph import tangent_stride
-from braze.ir.types import TensorType
+from braze.ir.types import ScalarType, TensorType
+from braze.shapes.symbolic import SymbolicSize
 from braze.tracing import DataDependent, UnknownTensor, Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
-from braze.tracing.graph_recorder import node_of
+from braze.tracing.graph_recorder import GraphRecorder, node_of
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -270,7 +272,7 @@ class Application:
         self.call = len(recorder.calls)
         op = CustomGradient(self.cls.__qualname__)
         types = tuple([value.type for value in raw])
-        made = recorder.emit_typed(op, (tuple(before), raw, ()), {}, types)
+        made = recorder.emit_typed(op, (tuple(before), raw, (), ()), {}, types)
         self.results, self.end = made, made[-1].index
         for number, value in enumerate(before):
             self.operands[value] = ("input", number)
@@ -312,11 +314,12 @@ class Application:
         """Put the formulas into the recorded call."""
         calls = self.interpreter.tracer.recorder.calls
         op, args, kwargs, results, origin, grad = calls[self.call]
-        captured: dict[Value, int] = {}
-        formulas = tuple([self._formula(given, captured) for given in self._choices(len(results))])
+        outside = _Outside(self.interpreter.tracer.recorder)
+        formulas = tuple([self._formula(given, outside) for given in self._choices(len(results))])
         once = getattr(self._method(), "__code__", None) is ONCE_DIFFERENTIABLE
         op = CustomGradient(op.name, formulas, self.context._said_materialize, once)
-        calls[self.call] = (op, (*args[:2], tuple(captured)), kwargs, results, origin, grad)
+        given = (*args[:2], tuple(outside.captured), tuple(outside.sizes))
+        calls[self.call] = (op, given, kwargs, results, origin, grad)
 
     def _choices(self, count: int) -> list[tuple[bool, ...]]:
         if self.context._said_materialize:
@@ -326,7 +329,7 @@ class Application:
         choices = [tuple([bool(n >> k & 1) for k in range(count)]) for n in range(1, 1 << count)]
         return sorted(choices, reverse=True)
 
-    def _formula(self, given: tuple[bool, ...], captured: dict[Value, int]) -> Formula:
+    def _formula(self, given: tuple[bool, ...], outside: _Outside) -> Formula:
         interpreter, context = self.interpreter, self.context
         tracer = interpreter.tracer
         recorder = tracer.recorder
@@ -352,10 +355,10 @@ class Application:
             vars(context).update(kept)
         if interpreter.marks() != before:
             raise self.refused("its backward changes what existed before")
-        nodes = tuple(map(node_of, recorder.calls[start:]))
+        nodes = tuple([outside.without_sizes(node_of(call)) for call in recorder.calls[start:]])
         del recorder.calls[start:], interpreter.calls[noted:]
         names = tuple([tracer.value_of(tangent) for tangent in tangents if tangent is not None])
-        reads = self._reads(nodes, names, gradients, captured)
+        reads = self._reads(nodes, names, gradients, outside)
         return Formula(given, names, reads, nodes, gradients)
 
     def _saved_for_formula(self) -> tuple[Any, ...]:
@@ -394,9 +397,9 @@ class Application:
         nodes: Sequence[Node],
         tangents: Sequence[Value],
         gradients: Sequence[Value | None],
-        captured: dict[Value, int],
+        outside: _Outside,
     ) -> tuple[tuple[Value, str, int], ...]:
-        """What a formula reads, by where a replay finds it; new ones are added to `captured`."""
+        """What a formula reads, by where a replay finds it; new ones are added to `outside`."""
         tracer = self.interpreter.tracer
         given = {*tracer.recorder.input_values, *(c.value for c in tracer.constants)}
         known = {*tangents, *(value for node in nodes for value in node.outputs)}
@@ -409,10 +412,51 @@ class Application:
             if value in self.operands:
                 found.append((value, *self.operands[value]))
                 continue
+            if value in outside.numbers:
+                found.append((value, "number", outside.numbers[value]))
+                continue
             if value.index > self.end and value not in given:
                 raise self.refused("its backward reads what was written to since")
-            found.append((value, "captured", captured.setdefault(value, len(captured))))
+            found.append((value, "captured", outside.place_of(value)))
         return tuple(found)
+
+
+@final
+class _Outside:
+    """What the formulas of one call read beside its inputs and results.
+
+    captured: values of the graph, and which operand each is. sizes: symbolic ones; numbers: the
+    values that stand for them in formulas, and which each is: only the operands of the graph's
+    nodes are rewritten when the trace ends, and told to a replay.
+    """
+
+    def __init__(self, recorder: GraphRecorder) -> None:
+        self._recorder = recorder
+        self.captured: dict[Value, int] = {}
+        self.sizes: dict[SymbolicSize, Value] = {}
+        self.numbers: dict[Value, int] = {}
+
+    def place_of(self, value: Value) -> int:
+        """Which of the captured operands a value of the graph is."""
+        return self.captured.setdefault(value, len(self.captured))
+
+    def without_sizes(self, node: Node) -> Node:
+        """The node with values for its symbolic sizes."""
+        args = tuple([self._without(argument) for argument in node.args])
+        kwargs = tuple([(name, self._without(argument)) for name, argument in node.kwargs])
+        return replace(node, args=args, kwargs=kwargs)
+
+    def _without(self, argument: Any) -> Any:
+        if isinstance(argument, (list, tuple)):
+            return type(argument)([self._without(item) for item in argument])
+        if not isinstance(argument, SymbolicSize):
+            return argument
+        size: SymbolicSize = argument.node
+        found = self.sizes.get(size)
+        if found is None:
+            found = self.sizes[size] = self._recorder.new_value(ScalarType(int))
+            self.numbers[found] = len(self.numbers)
+        return found
 
 
 # --- private -------------------------------------------------------------------------------------

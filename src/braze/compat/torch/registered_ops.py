@@ -191,7 +191,10 @@ PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
 """ATen's operator -> the same of a Python float, which is a 0-dim float64 tensor: kernels of ATen
 may round the last bit otherwise than the `math` module does."""
 
-_LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] captured) -> Tensor[]")
+_LIBRARY.define(
+    "custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] captured, SymInt[] sizes) "
+    "-> Tensor[]"
+)
 custom_gradient = _OURS.custom_gradient.default
 """The schema of nodes whose gradients a program defines (`ir/graphs/custom_gradient.py`)."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from braze.ir.captured.frame import CapturedFrame, Refused
-from braze.ir.graphs.custom_gradient import is_custom
 from braze.ir.graphs.run_graph import bindings_of
 
 
@@ -16,9 +15,5 @@ def is_symbolic(captured: CapturedFrame | Refused) -> TypeGuard[CapturedFrame]:
 
 def lacks_symbols(captured: CapturedFrame | Refused) -> bool:
     """Whether a symbol of the graph can be had neither from its inputs nor from numbers: what was
-    found out of an integer put unknowns in its place (`n % 7 % 3 == 0`). Gradients that the program
-    defines are compiled for the sizes at hand."""
-    if isinstance(captured, Refused):
-        return False
-    is_defined = any(map(is_custom, captured.graph.nodes)) and bool(bindings_of(captured.graph))
-    return is_defined or not captured.is_known
+    found out of an integer put unknowns in its place (`n % 7 % 3 == 0`)."""
+    return isinstance(captured, CapturedFrame) and not captured.is_known

@@ -1,7 +1,7 @@
 """A node whose gradients the program defines: what `torch.autograd.Function` is in a graph.
 
     %2 = sin(%0)                                         # the forward, without gradients
-    %3 = custom_gradient<F>([%0], [%2], [%0])            # %2, with the gradient:
+    %3 = custom_gradient<F>([%0], [%2], [%0], [])        # %2, with the gradient:
              (%5, %0): %6 = cos(%0); %7 = mul(%5, %6)    # %7 of %0, where %5 comes in for %3
 
 Such a node stands in captured graphs only. A replay under autograd (the joint trace, a graph run
@@ -31,7 +31,8 @@ class Formula:
 
     given: per result, whether its gradient comes in. tangents: the values that those are.
     reads: what else the nodes read: (value, kind, number) with kind "input" or "result" for the
-        node's own operands and results, "captured" for its last operands.
+        node's own operands and results, "captured" for the operands behind them, "number" for the
+        sizes behind these: a value stands for each, since sizes of the trace are unknown later.
     gradients: per input, its gradient or None.
     """
 
@@ -45,7 +46,8 @@ class Formula:
 @final
 @frozen(eq=False)
 class CustomGradient:
-    """In the place of a node's operator: `(inputs, results, captured) -> results`, with gradients.
+    """In the place of a node's operator: `(inputs, results, captured, sizes) -> results`, with
+    gradients.
 
     name: of the program's class. formulas: the first is that for all gradients at once.
     materializes: gradients that do not come in are zeros. once: it cannot be differentiated again.
@@ -79,9 +81,11 @@ class CustomGradient:
         inputs: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
         captured: Sequence[torch.Tensor],
+        sizes: Sequence[int | torch.SymInt],
     ) -> list[torch.Tensor]:
         """The results, as what autograd makes of this node."""
-        made = _Replayed.apply(self, list(results), list(captured), *inputs)  # type: ignore[no-untyped-call]
+        outside = {"captured": list(captured), "number": list(sizes)}
+        made = _Replayed.apply(self, list(results), outside, *inputs)  # type: ignore[no-untyped-call]
         return list(made)
 
     def __str__(self) -> str:
@@ -121,11 +125,11 @@ def without_custom_gradients(graph: Graph) -> Graph:
 @unseen_by_other_compilers
 class _Replayed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, op: CustomGradient, results: Any, captured: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, op: CustomGradient, results: Any, outside: Any, *inputs: Any) -> Any:
         made = tuple([result.detach() for result in results])
-        ctx.op, ctx.captured = op, captured
+        ctx.op, ctx.outside = op, outside
         reads = {(kind, number) for f in op.formulas for _, kind, number in f.reads}
-        ctx.places = [place for place in sorted(reads) if place[0] != "captured"]
+        ctx.places = [place for place in sorted(reads) if place[0] not in outside]
         tensors = {"input": inputs, "result": made}
         ctx.save_for_backward(*[tensors[kind][number] for kind, number in ctx.places])
         ctx.set_materialize_grads(op.materializes)
@@ -141,21 +145,22 @@ class _Replayed(torch.autograd.Function):
         if formula is None:
             raise RuntimeError(f"{op.name} has no backward for such incoming gradients")
         known: dict[tuple[str, int], Any] = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
-        known.update((("captured", n), tensor) for n, tensor in enumerate(ctx.captured))
+        for kind, those in ctx.outside.items():
+            known.update(((kind, n), one) for n, one in enumerate(those))
         present = [tangent for tangent in tangents if tangent is not None]
         read = [known[kind, number] for _, kind, number in formula.reads]
         run: Callable[..., Any] = _run
         if op.once:  # which asks its tangents alone whether a second derivative is wanted
-            run, read = _run_once, [tensor.detach() for tensor in read]
+            run, read = _run_once, [x.detach() if isinstance(x, torch.Tensor) else x for x in read]
         gradients = run(None, formula, *present, *read)
         if isinstance(gradients, torch.Tensor):  # PyTorch's decorator gives one of them as it is
             gradients = (gradients,)
         return (None, None, None, *gradients)
 
 
-def _run(_: Any, formula: Formula, *tensors: Any) -> tuple[Any, ...]:
+def _run(_: Any, formula: Formula, *given: Any) -> tuple[Any, ...]:
     names = [*formula.tangents, *[value for value, _, _ in formula.reads]]
-    values: dict[Value, Any] = dict(zip(names, tensors, strict=True))
+    values: dict[Value, Any] = dict(zip(names, given, strict=True))
     for node in formula.nodes:
         made = call_node(node, values)
         for value, result in zip(node.outputs, flat_tensors(made) if node.outputs else []):

@@ -476,6 +476,9 @@ class _RunnerSource:
             return repr(argument)
         if type(argument) is Expr:
             return python_text(argument, self._symbols)
+        if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            # C++ would compute with 7777777 in its place.
+            raise TypeError("an operator of the graph takes a size of a trace that is over")
         return self._object(argument)
 
     def _output(self, output: Output) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from braze.ir.graphs.graph import Graph, Node, Value, computed_symbol, operands
@@ -89,7 +92,16 @@ def _check_call(node: Node) -> None:
     for argument in schema.arguments:
         if argument.name not in given and not argument.has_default_value():
             raise InvalidGraph(f"argument {argument.name!r} is missing", node)
+    _check_sizes((*node.args, *(argument for _, argument in node.kwargs)), node)
     _check_results(node)
+
+
+def _check_sizes(arguments: Sequence[Any], node: Node) -> None:
+    for argument in arguments:
+        if isinstance(argument, (list, tuple)):
+            _check_sizes(argument, node)
+        elif isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise InvalidGraph("an argument is a size of a trace that is over", node)
 
 
 def _check_results(node: Node) -> None:
