@@ -85,6 +85,12 @@ def _step(draw: random.Random, new: str, values: list[str], columns: int) -> tup
         f"{x}[p] = {y}[:p.shape[0]] * {n}",
         f"{x}.index_copy_(0, p, s[:p.shape[0]] + {n})",
         f"{x}.add_({y})" if x != y else f"{x}.mul_(2)",
+        f"{x}[:, {n}] = {n}",
+        f"{x}[:, :{n}] *= 2",
+        f"{x}[{n}:] = {y}[{n}:] + 1",
+        f"{x}[{n}] = {y}[0] * 2",
+        f"{x}[p, {n}] = 7",
+        f"{x}[{y} > {n}] = -1",
     )
     makes = (
         f"{x}.index_add(0, {i}, {y}[{j}] * {n})",

@@ -32,6 +32,7 @@ PROGRAMS = int(os.environ.get("BRAZE_SCATTER_PROGRAMS", "20"))
 _A_TEST = 5
 SIZES = ((5, 8, 200), (4, 6, 256))
 SMALL = ((5, 8), (4, 6))
+OPTIONS_OF_PROGRAMS = {"suppress_errors": False, "verify": True}
 
 
 def outcome(
@@ -58,7 +59,7 @@ def test_scatter_programs(start: int) -> None:
         function = program.function()
         expected, shared = outcome(function, program)
         with recorded() as journal:
-            compiled = braze.compile(function, options={"suppress_errors": False})
+            compiled = braze.compile(function, options=OPTIONS_OF_PROGRAMS)
             for _ in range(2):
                 found, shared_here = outcome(compiled, program)
                 assert are_equal(found, expected), f"seed {seed}\n{program.source}"

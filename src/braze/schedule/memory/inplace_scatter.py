@@ -45,7 +45,7 @@ from braze.schedule.memory.extern_out import IN_PLACE_FORMS
 from braze.schedule.simplify.early_index_checks import symbols_in
 from braze.schedule.simplify.normalize import Names
 from braze.schedule.target import Target
-from braze.shapes.expr import ZERO, Symbol, as_expr
+from braze.shapes.expr import ZERO, Symbol, as_expr, constant_value
 
 
 @final
@@ -199,8 +199,24 @@ def _copied(statement: Statement) -> Buffer | None:
     source = statement.body.buffer
     if not _is_alike(source, statement.target) or statement.body.coordinates != statement.store:
         return None
-    symbols_ = [c for c in statement.store if c != ZERO]
-    return source if symbols_ == [as_expr(s) for s, _ in statement.axes] else None
+    return source if _is_everywhere(statement) else None
+
+
+def _is_everywhere(definition: Definition) -> bool:
+    """Whether a definition without gaps writes each element of its target: others may write a part
+    of it, and this one the rest."""
+    axes = list(definition.axes)
+    for coordinate, size in zip(definition.store, definition.target.shape, strict=True):
+        if coordinate == ZERO:
+            if constant_value(size) != 1:
+                return False
+            continue
+        if not axes:
+            return False
+        symbol, count = axes.pop(0)
+        if coordinate != as_expr(symbol) or as_expr(count) != as_expr(size):
+            return False
+    return not axes
 
 
 def _is_alike(one: Buffer, other: Buffer) -> bool:
