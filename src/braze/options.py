@@ -139,6 +139,12 @@ class Options:
         "on generated inputs, and a benchmark of its kernels",
         environment="BRAZE_DEBUG",
     )
+    debug_inputs: bool = _setting(
+        False,
+        "beside the programs of `debug_dir`, inputs and results of the first call of each graph "
+        "are saved (`inputs.pt`), and the programs run on them; they hold the program's data",
+        environment="BRAZE_DEBUG_INPUTS",
+    )
     repro_after: str = _setting(
         "",
         "a graph that a stage behind capture fails on is shrunk and written to `braze_repros` as a "

@@ -92,7 +92,6 @@ from braze.ir.graphs.version_counters import keeping_versions
 from braze.ir.kernels.kernel import print_sources
 from braze.ir.kernels.loops import LoopProgram
 from braze.ir.kernels.print_loops import print_loops
-from braze.ir.kernels.print_schedule import print_schedule
 from braze.ir.kernels.schedule import Schedule
 from braze.ir.kernels.verify_loops import verify_loops
 from braze.ir.origin import Origin
@@ -176,7 +175,8 @@ def compile_graph(
         return compile_graph_runner(needed, role.takes_inputs)
     note_kernels(plan, title, recorder)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
-    files.text("05_launch.py.txt", lambda: getattr(linked, "text", ""))
+    files.launch(plan, sources, options, role.takes_inputs, getattr(linked, "text", ""))
+    linked = files.saving(linked, options)
     return with_views_of_eager(keeping_versions(linked, outline), outline, role == PLAIN)
 
 
@@ -206,7 +206,8 @@ def _plan(
         packs = not needs_gradients(graphs[0])
         least = 1 if options.freeze else target.least_rows
         target = dataclasses.replace(target, packs_weights=packs, least_rows=least)
-    prepare = functools.partial(_lowered, options, recorder, files, kind, main)
+    prepare = functools.partial(_lowered, options, recorder, kind, main)
+    files.loops(lambda: lower(graphs[0], options, kind.supports, main, seen))
     choose, note = kind.choose(options, target), recorder.note_pass
     plan = None
     with recorder.stage("rewrite"):
@@ -224,14 +225,13 @@ def _plan(
             plan = schedule(made.pop(), options, target, choose, note)
     plan = bind_inputs(plan, frozen)
     FROZEN.add_copies(plan.constants, frozen, recorder)
-    files.text("04_schedule.txt", lambda: print_schedule(plan))
+    files.schedule(plan)
     return plan
 
 
 def _lowered(
     options: Options,
     recorder: CompileRecorder,
-    files: DebugFolder,
     kind: Device,
     main: torch.device | None,
     graphs: list[Graph],
@@ -244,7 +244,6 @@ def _lowered(
         if options.verify:
             verify_loops(program)
         recorder.emit("loops", lambda: print_loops(program))
-        files.text("03_loops.txt", lambda: print_loops(program))
     return program
 
 
