@@ -28,6 +28,7 @@ import braze.capture.handlers.strings
 import braze.capture.handlers.symbolic_factories
 import braze.capture.handlers.tensor_constructor
 import braze.capture.handlers.torch_state
+import braze.capture.objects.constraint_checks
 import braze.capture.objects.context_variables
 import braze.capture.objects.copying
 import braze.capture.objects.function_descriptors
@@ -39,6 +40,7 @@ import braze.capture.opcodes.imports
 import braze.capture.opcodes.intrinsics
 import braze.capture.opcodes.jumps
 import braze.capture.opcodes.variables
+import braze.capture.tensors.cumulative_momentum
 import braze.capture.tensors.data_dependent_scalars
 import braze.capture.tensors.scans
 import braze.capture.tensors.symbolic_floats

@@ -570,6 +570,7 @@ are_all_true: Any = of_build(
     "validation of arguments in torch.distributions",
     lambda valid, message: valid.all(),
 )
+infer_size: Any = optional("torch._C:_infer_size", "batch shapes of two distributions", None)
 is_all_true: Any = optional(
     "torch:_is_all_true", "validation of arguments in torch.distributions", torch.all
 )

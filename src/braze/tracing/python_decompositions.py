@@ -3,6 +3,7 @@
     x.reshape(n, -1)    x.view(n, m), or a copy where the strides allow no view
     x.contiguous()      x, or a copy
     torch.stft(x, ...)  frames of x times the window, transformed
+    torch.istft(z, ...) the inverse; that the windows overlap is checked by the graph
     max_pool1d(x, 4)    max_pool2d of x as an image of one row
     x @ y               as C++ does it, with copies where it would look for a view to take
     x.tensor_split(3)   slices of (n + 2) // 3, (n + 1) // 3 and n // 3
@@ -161,6 +162,76 @@ def _takes_frames(asked: dict[str, Any]) -> bool:
     return positive and _are_real(asked["input"], asked["window"])
 
 
+def _as_in_istft(
+    input: Any,
+    n_fft: Any,
+    hop_length: Any = None,
+    win_length: Any = None,
+    window: Any = None,
+    center: Any = True,
+    normalized: Any = False,
+    onesided: Any = None,
+    length: Any = None,
+    return_complex: Any = False,
+) -> Any: ...
+
+
+_ISTFT = inspect.signature(_as_in_istft)
+_LEAST_OVERLAP = 1e-11
+
+
+def _istft(*args: Any, **kwargs: Any) -> Any:
+    """C++ reads whether the sum of the windows is above zero everywhere, and raises where not."""
+    asked = _arguments(_ISTFT, args, kwargs)
+    if asked is None or not _gives_frames(asked):
+        return torch.istft(*args, **kwargs)
+    z, window, size, length = (asked[name] for name in ("input", "window", "n_fft", "length"))
+    hop = asked["hop_length"] or size // 4
+    spectrum = z if z.dim() == 3 else z[None]
+    count = spectrum.shape[2]
+    total = size + hop * (count - 1)
+    before = (size - len(window)) // 2
+    if len(window) < size:
+        window = torch.constant_pad_nd(window, (before, size - len(window) - before))
+    frames = aten._fft_c2r.default(
+        spectrum.transpose(1, 2), [2], 1 if asked["normalized"] else 2, size
+    )
+    signal = aten.unfold_backward.default(frames * window, (spectrum.shape[0], total), 1, size, hop)
+    squares = window.pow(2).expand(1, count, size)
+    overlap = aten.unfold_backward.default(squares, (1, total), 1, size, hop)
+    start = size // 2 if asked["center"] else 0
+    end = start + length if length is not None else total - start
+    signal, overlap = (aten.slice.Tensor(each, 1, start, end) for each in (signal, overlap))
+    check_holds(torch.ge(overlap.abs().min(), _LEAST_OVERLAP))
+    signal = signal / overlap
+    return signal if z.dim() == 3 else signal[0]
+
+
+def _gives_frames(asked: dict[str, Any]) -> bool:
+    """Whether it is what programs mostly ask for: numbers that are known, a window, half of a
+    transform, a signal no longer than the frames."""
+    z, window, size, length = (asked[name] for name in ("input", "window", "n_fft", "length"))
+    hop, width = asked["hop_length"] or 1, asked["win_length"]
+    if type(z) is not TracedTensor or type(window) is not TracedTensor:
+        return False
+    if not z.is_cpu or z.dtype not in (torch.complex64, torch.complex128) or z.dim() not in (2, 3):
+        return False
+    if not all(type(n) is int and n > 0 for n in (size, hop)) or asked["return_complex"]:
+        return False
+    width = size if width is None else width
+    is_window = _are_real(window) and window.dim() == 1 and window.dtype is z.real.dtype
+    if not is_window or type(width) is not int or window.shape != (width,):
+        return False
+    if size < 4 or asked["onesided"] is False or z.shape[-2] != size // 2 + 1 or width > size:
+        return False
+    if (asked["hop_length"] or size // 4) > width or 0 in z.shape:
+        return False
+    if length is None:
+        return bool((z.shape[-1] - 1) * (asked["hop_length"] or size // 4) > 0)
+    total = size + (asked["hop_length"] or size // 4) * (z.shape[-1] - 1)
+    return bool(length > 0 and length + (size // 2 if asked["center"] else 0) <= total)
+
+
 def _are_real(*tensors: Any) -> bool:
     return all(x.dtype in (torch.float32, torch.float64) for x in tensors)
 
@@ -268,6 +339,8 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.Tensor.contiguous: _contiguous,
         torch.stft: _stft,
         torch.Tensor.stft: _stft,
+        torch.istft: _istft,
+        torch.Tensor.istft: _istft,
         functional.max_pool1d: _max_pool1d,
         functional.one_hot: _one_hot,
         torch.lstm: lstm,

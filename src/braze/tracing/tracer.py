@@ -52,6 +52,7 @@ from braze.tracing.shape_rules.meta_fallback import explicit_device
 from braze.tracing.special_ops import SPECIAL_VIEW_PIECES, special_call
 from braze.tracing.symbolic.slice_bounds import BOUNDED, counted_from_start
 from braze.tracing.symbolic.symbolic_float import NUMBERS, SymbolicFloat, with_tensor
+from braze.tracing.symbolic.uniform_values import uniform_data
 from braze.tracing.wrapper_fake import holds_wrapper
 
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
@@ -201,12 +202,16 @@ class Tracer(dispatch.TorchDispatchMode):
         return next((c.tensor for c in self.constants if c.value is value), None)
 
     def known_data(self, fake: Any) -> torch.Tensor | None:
-        """The data of a small fake tensor that depends on nothing but constants."""
+        """The data of a small fake tensor that depends on nothing but constants, at any size."""
         if type(fake) is not TracedTensor:
             return None
         constants = {constant.value: constant.tensor for constant in self.constants}
         with dispatch.WithoutMode(self):
-            return known_data(self.recorder, constants, self.recorder.read(fake.place))
+            value = self.recorder.read(fake.place)
+            found = known_data(self.recorder, constants, value)
+            if found is None and fake.dim() == 0:
+                found = uniform_data(self, value)
+            return found
 
     def finish(
         self,

@@ -1,5 +1,5 @@
-"""`torch.broadcast_tensors` of symbolic sizes, which C++ would take as numbers; and the losses that
-call it, whose Python code then asks whether sizes are equal."""
+"""`torch.broadcast_tensors` of symbolic sizes, which C++ would take as numbers, the shape of its
+results, and the losses that call it, whose Python code then asks whether sizes are equal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.nn import functional
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.state.guard_context import TENSORS
+from braze.compat import private_names as private
 from braze.shapes.symbolic import ProgramInt, plain_size, program_value
 from braze.tracing.shape_rules.strides import broadcast_shape
 
@@ -39,6 +40,15 @@ def broadcast(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
     return tuple(
         [leaf_call(interpreter, torch.Tensor.expand, (tensor, common), {}) for tensor in tensors]
     )
+
+
+@answers(private.infer_size)
+def infer_size(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The common shape of two, which `torch.distributions.kl` asks for."""
+    if kwargs or not any(type(size) is ProgramInt for shape in args for size in shape):
+        return interpreter.native(private.infer_size, *args, **kwargs)
+    shapes = tuple([tuple(map(plain_size, shape)) for shape in args])
+    return torch.Size(map(program_value, interpreter.native(broadcast_shape, shapes)))
 
 
 def _loss_of(function: Any) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from braze.capture.calls.c_functions import call_seen
+from braze.capture.calls.torch_calls import check_original
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import CONSTANTS, TENSORS, is_identity
 from braze.capture.state.lazy_strings import ShownText, at_hand, shown, symbolic_numbers
 from braze.capture.state.side_effects import EXACT
 from braze.capture.state.special_methods import runs_python
+from braze.compat.python.bytecode import ends_by_raising
 from braze.shapes.symbolic import ProgramInt
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ def text_of(interpreter: Interpreter, value: Any, convert: Callable[[Any], str])
     if cls in CONSTANTS:
         return interpreter.native(convert, value)
     if cls in TENSORS:
-        raise BreakRequested("data-dependent-value", "the text of a tensor")
+        check_original(interpreter.guard_context, _METHODS[convert], value)
+        _refuse_text(interpreter)
     if is_identity(value) and not runs_python(cls):
         return interpreter.native(convert, value)
     method = interpreter.guard_context.lookup(cls, _METHODS[convert])
@@ -53,6 +56,16 @@ def text_of(interpreter: Interpreter, value: Any, convert: Callable[[Any], str])
     if type(result) is not str:
         result = str.__str__(result)
     return result
+
+
+def _refuse_text(interpreter: Interpreter) -> NoReturn:
+    """The text of a tensor shows its data. In a message of what the program raises, and nothing
+    catches, the call raises as it does when it runs eagerly."""
+    frame = interpreter.frames[-1]
+    is_caught = any(one.steps[one.index - 1][1].region for one in interpreter.frames)
+    if not is_caught and ends_by_raising(frame.code, frame.index):
+        raise ProgramRaised(RuntimeError("an exception that shows a tensor"))
+    raise BreakRequested("data-dependent-value", "the text of a tensor")
 
 
 _TEXT_OF_EXCEPTIONS = (BaseException.__str__, BaseException.__repr__, KeyError.__str__)
@@ -95,8 +108,9 @@ def format_value(
         return value if not spec else format(value.settle(), spec)
     if type(value) in CONSTANTS:
         return interpreter.native(format, value, spec)
-    if type(value) in TENSORS and not value.dim():
-        raise BreakRequested("data-dependent-value", "formatting a tensor")
+    if type(value) in TENSORS:
+        check_original(interpreter.guard_context, "__format__", value)
+        _refuse_text(interpreter)
     method = interpreter.guard_context.lookup(type(value), "__format__")
     if type(method) is types.FunctionType:
         text = interpreter.call(method, value, spec)

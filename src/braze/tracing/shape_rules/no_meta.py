@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from braze.compat.torch.aten import aten
 from braze.tracing.shape_rules.registry import rule
 from braze.tracing.shape_rules.strides import Operand, contiguous, contiguous_stride, tensor_type
@@ -44,6 +46,45 @@ def _histogram_of_counts(image: Operand, bins: Any, **options: Any) -> Any:
 def _histogram_of_tensors(image: Operand, bins: Any, **options: Any) -> Any:
     shape = tuple(edges.shape[0] - 1 for edges in bins)
     return contiguous(image.dtype, shape, image.device)
+
+
+@rule(
+    aten.binomial.default,
+    aten._sample_dirichlet.default,
+    aten._standard_gamma_grad.default,
+    aten._dirichlet_grad.default,
+)
+def _of_distribution(first: Operand, *others: Any, **options: Any) -> Any:
+    """Samples of distributions and their gradients; the program has expanded what they take."""
+    if any(hasattr(x, "shape") and tuple(x.shape) != tuple(first.shape) for x in others):
+        return NotImplemented
+    return contiguous(first.dtype, first.shape, first.device)
+
+
+@rule(aten.linalg_lstsq.default)
+def _least_squares(
+    matrix: Operand, right: Operand, rcond: float | None = None, *, driver: str | None = None
+) -> Any:
+    """On a CPU, by the drivers that are asked for no residuals that depend on the rank."""
+    device, dtype = matrix.device, matrix.dtype
+    driver = driver or "gelsy"
+    if device.type != "cpu" or driver not in ("gelsy", "gels") or right.dtype != dtype:
+        return NotImplemented
+    *batch, rows, columns = matrix.shape
+    is_vector = len(right.shape) == 1 or tuple(right.shape) == tuple(matrix.shape[:-1])
+    if len(matrix.shape) < 2 or len(right.shape) - (not is_vector) != len(matrix.shape) - 1:
+        return NotImplemented
+    *others, height = right.shape[: len(matrix.shape) - 1]
+    if height != rows or tuple(others) != tuple(batch) or (driver == "gels" and rows > columns):
+        return NotImplemented
+    count, most = 1 if is_vector else right.shape[-1], max(rows, columns)
+    *steps, _, _ = contiguous_stride((*batch, count, most))
+    tail, strides = ((columns,), (1,)) if is_vector else ((columns, count), (1, most))
+    solution = tensor_type(dtype, (*batch, *tail), (*steps, *strides), device)
+    nothing = contiguous(dtype, (0,), device)
+    rank = contiguous(torch.int64, tuple(batch) if driver == "gelsy" else (0,), device)
+    real = contiguous(dtype.to_real(), (0,), device)
+    return solution, nothing, rank, real
 
 
 @rule(
