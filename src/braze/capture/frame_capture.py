@@ -293,7 +293,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
         program_index = interpreter.index_at(code, request.offset)
         frame.index = program_index
     frame.stack = [
-        value if value is NULL else guard_context.wrap_value(value, StackSource(index))
+        value if value is NULL else _on_stack(interpreter, frame, value, StackSource(index))
         for index, value in enumerate(request.stack)
     ]
     if request.offset:
@@ -302,6 +302,17 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
         saved = handler_slots(code, request.offset).saved
         frame.handled = [frame.stack[slot] for slot in sorted(saved)]
     return frame
+
+
+def _on_stack(interpreter: Interpreter, frame: Frame, value: Any, source: StackSource) -> Any:
+    """What the frame computed before it is entered here, as capture has it."""
+    try:
+        return interpreter.guard_context.wrap_value(value, source)
+    except BreakRequested as problem:
+        code, line = frame.code, frame.steps[max(frame.index - 1, 0)][1].line
+        problem.origin = Origin(code.co_filename, line, code.co_qualname)
+        problem.detail = problem.detail.replace(f"{source}:", f"what line {line} computes:")
+        raise
 
 
 # --- ends ----------------------------------------------------------------------------------------
