@@ -66,7 +66,7 @@ class Place:
     asks_view: of an input, that what it does depends on what kind of view it is.
     may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
     is_lazy: of a base, that eager makes it as a view with its conjugate or negative bit set;
-        is_inner: of a value that the program never has.
+        is_inner: of a value that the program never has; lazy_step: the operator, and of what.
     has_views: of a base, that views of it were made for which autograd asks it whether they need
         gradients.
     inference: of a base, whether it is an inference tensor; None before it has a fake tensor. Views
@@ -86,6 +86,7 @@ class Place:
     given_at = -1
     forgets_views = forgets_itself = is_piece = refuses_gradients = False
     asks_view = may_be_view = is_lazy = is_inner = has_views = False
+    lazy_step: tuple[torch._ops.OpOverload, Place] | None = None
     inference: bool | None = None
 
     def __init__(

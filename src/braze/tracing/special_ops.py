@@ -254,6 +254,7 @@ def _lazy_bit(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, 
         made = Place(kind, result.place.value, tracks_gradient=result.place.tracks_gradient)
         result = new_fake(made)
     result.place.shares_memory = result.place.is_lazy = tracer.has_lazy = True
+    result.place.lazy_step = op, place
     tracer.new_lazy.append((result.place, place.base or place))
     return result
 

@@ -20,6 +20,7 @@ from braze.capture.arrays.reconstruction import array_recipe
 from braze.capture.calls.c_functions import is_plain_key
 from braze.capture.calls.callbacks import Callback
 from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
+from braze.capture.exit.lazy_views import lazy_recipe
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.frames.frame import Unread
 from braze.capture.frames.generators import InlinedGenerator
@@ -258,6 +259,9 @@ class Reconstructor:
         source = self._guard_context.source_of(value)
         if source is not None:
             return FromSource(source)
+        lazy = lazy_recipe(self._interpreter, value, self)
+        if lazy is not None:
+            return lazy
         leaf = leaf_recipe(self._interpreter, value, self)
         if leaf is not None:
             return leaf

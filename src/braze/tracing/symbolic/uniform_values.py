@@ -45,7 +45,7 @@ def uniform_data(tracer: Tracer, value: Value) -> torch.Tensor | None:
 # --- private ---------------------------------------------------------------------------------
 
 
-class _NotUniform(Exception):
+class _DependsOnInputs(Exception):
     """The value depends on an input, or on a size, or is made by an operator without a rule."""
 
 
@@ -76,7 +76,7 @@ class _Evaluation:
         op, args, kwargs, outputs = call[:4]
         try:
             result = self._applied(op, kind, list(args), dict(kwargs))
-        except _NotUniform:
+        except _DependsOnInputs:
             return None
         results = result if isinstance(result, (tuple, list)) else [result]
         found: torch.Tensor = results[outputs.index(value)]
@@ -87,7 +87,7 @@ class _Evaluation:
         if fill is not None:
             number = fill if not callable(fill) else fill(args, kwargs)
             if isinstance(number, (torch.SymInt, torch.SymFloat, SymbolicSize, Expr, Value)):
-                raise _NotUniform
+                raise _DependsOnInputs
             return torch.full((1,) * len(kind.shape), number, dtype=kind.dtype, device="cpu")
         rule = _RULES.get(op)
         if rule is not None:
@@ -97,21 +97,21 @@ class _Evaluation:
         is_pointwise = torch.Tag.pointwise in op.tags and bool(given)
         if not is_pointwise:
             if not _is_small(kind):
-                raise _NotUniform
+                raise _DependsOnInputs
             given = [self._whole(argument) for argument in args]
         return op(*given, **named)
 
     def bound(self, argument: Any) -> Any:
-        """An argument with values in place of names. Raises _NotUniform."""
+        """An argument with values in place of names. Raises _DependsOnInputs."""
         if isinstance(argument, Value):
             found = self.of(argument)
             if found is None:
-                raise _NotUniform
+                raise _DependsOnInputs
             return found
         if isinstance(argument, (tuple, list)):
             return [self.bound(item) for item in argument]
         if isinstance(argument, (torch.SymInt, torch.SymFloat, SymbolicSize, Expr)):
-            raise _NotUniform
+            raise _DependsOnInputs
         return argument
 
     def _whole(self, argument: Any) -> Any:
@@ -123,7 +123,7 @@ class _Evaluation:
             return found
         assert isinstance(argument.type, TensorType)
         if not _is_small(argument.type):
-            raise _NotUniform
+            raise _DependsOnInputs
         return found.expand([int(size) for size in argument.type.shape])
 
     def compact(self, value: Value) -> tuple[int, ...]:
@@ -195,7 +195,7 @@ def _of_matrices(op: Any) -> _Rule:
     def rule(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
         found = known.bound(args[0])
         if any(dim >= found.dim() - 2 for dim in known.compact(args[0])):
-            raise _NotUniform
+            raise _DependsOnInputs
         rest = [known.bound(argument) for argument in args[1:]]
         return op(found, *rest, **{name: known.bound(one) for name, one in kwargs.items()})
 
@@ -212,7 +212,7 @@ def _idempotent(op: Any, absorbing: bool | None) -> _Rule:
         result = op(found, *rest, **{name: known.bound(one) for name, one in kwargs.items()})
         may_be_empty = [d for d in known.compact(args[0]) if not known.never_empty(args[0], d)]
         if may_be_empty and (absorbing is None or not bool((result == absorbing).all())):
-            raise _NotUniform
+            raise _DependsOnInputs
         return result
 
     return rule
