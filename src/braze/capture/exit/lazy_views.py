@@ -66,8 +66,9 @@ def _result(place: Place, has_history: bool) -> TracedTensor:
     made = new_fake(place)
     if not has_history:
         return made
+    made.requires_grad_()
     with torch.enable_grad():
-        return with_history(made.requires_grad_())
+        return with_history(made)
 
 
 def _steps(place: Place) -> tuple[list[tuple[Any, ...]], Place]:
