@@ -24,7 +24,7 @@ def _source(caplog: pytest.LogCaptureFixture, function: Callable[..., Any], *arg
     with caplog.at_level(logging.INFO, logger="braze.output_code"):
         caplog.clear()
         braze.compile(function, fullgraph=True)(*args)
-    return "\n".join(r.getMessage() for r in caplog.records if "bz_call" in r.getMessage())
+    return "\n".join(r.getMessage() for r in caplog.records if "bz_entry" in r.getMessage())
 
 
 def test_a_kernel_is_named_and_shows_its_lines(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,13 +22,21 @@ from braze.runtime.launch.kernel_launcher import (
     run_by_ctypes,
 )
 
-ENTRY = """
-extern "C" __attribute__((visibility("default")))
-int entry(char** table, const long* sizes, int threads) {
-    *(float*)table[1] = *(float*)table[0] + (float)sizes[0];
+# How entries begin: with the function that runs them.
+_ENTRY = """
+struct Entry { int (*run)(const Entry*, char**, const long*, int); int added; };
+extern "C" __attribute__((visibility("default"))) const Entry entry;
+"""
+ENTRY = (
+    _ENTRY
+    + """
+static int run(const Entry* entry, char** table, const long* sizes, int threads) {
+    *(float*)table[1] = *(float*)table[0] + (float)(sizes[0] + entry->added);
     return threads;
 }
+const Entry entry = {run, 2};
 """
+)
 
 
 @pytest.mark.parametrize("way", ["extension", "ctypes"])
@@ -38,12 +46,12 @@ def test_run(way: str) -> None:
     assert isinstance(toolchain, Toolchain)
     library = load(build([SourceUnit("entry", ENTRY)], toolchain, options))
     run = run_by_ctypes if way == "ctypes" else load_launcher(toolchain, options)
-    address = ctypes.cast(library.entry, ctypes.c_void_p).value
+    address = _address(library)
     table, sizes = (ctypes.c_void_p * 2)(), (ctypes.c_long * 1)(4)
     x, y = torch.tensor([1.5]), torch.zeros(1)
     places = ctypes.addressof(table), ctypes.addressof(sizes)
     assert run(address, *places, 3, 0, x, 1, y) == 3
-    assert y.item() == 5.5
+    assert y.item() == 7.5
 
 
 def test_faults() -> None:
@@ -53,10 +61,17 @@ def test_faults() -> None:
         raise_fault(2)
 
 
-NOTHING = """
-extern "C" __attribute__((visibility("default")))
-int nothing(char**, const long*, int) { return 0; }
+NOTHING = (
+    _ENTRY
+    + """
+static int nothing(const Entry*, char**, const long*, int) { return 0; }
+const Entry entry = {nothing, 0};
 """
+)
+
+
+def _address(library: ctypes.CDLL) -> int:
+    return ctypes.addressof(ctypes.c_char.in_dll(library, "entry"))
 
 
 class Elsewhere:
@@ -90,7 +105,7 @@ def test_tensors_are_asked_for_their_addresses(
     assert isinstance(toolchain, Toolchain)
     library = load(build([SourceUnit("nothing", NOTHING)], toolchain, options))
     run = load_connected("launcher", toolchain, options).run
-    entry = ctypes.cast(library.nothing, ctypes.c_void_p).value
+    entry = _address(library)
     whole = torch.arange(24.0).reshape(4, 6)
     tensors = [whole, whole[1:, 2:], whole.t(), torch.nn.Parameter(whole), torch.empty(0, 3)]
     tensors += [whole[2, 3], torch.ones(3, dtype=torch.bool)]

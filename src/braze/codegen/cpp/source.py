@@ -1,11 +1,13 @@
 """C++ translation units of a schedule: each different kernel once, and the entries that run them.
 
-extern "C" int segment0(char** table, const i64* sizes, int threads) {
-    int fault = 0;
-    static const u16 t0[] = {0, 2};
-    bz_call(k_3fa0..., table, t0, 2, sizes, 0, threads, &fault, 0, 0);
-    return fault;
-}
+static const u16 p0_0[] = {0, 2};
+static const bz_step s0[] = {
+    {k_3fa0..., p0_0, 0, 2, 0},
+};
+BZ_ENTRY segment0;
+const bz_entry segment0 = {bz_run_entry, s0, 1, 0};
+
+The entries are data, which `bz_run_entry` reads.
 
 Readers, and the compiler, see `fused_add_gelu_3` in the place of `k_3fa0...`, behind the lines of
 the program that it computes: `SourceUnit.readable`.
@@ -31,7 +33,6 @@ from braze.options import Options
 from braze.shapes.expr import Symbol
 
 _KERNELS_A_UNIT = 16  # about; above, units are built side by side, two compilers at a time
-_VISIBLE = '__attribute__((visibility("default")))'
 
 
 def generate(schedule: Schedule, options: Options) -> KernelSources:
@@ -93,23 +94,21 @@ class _Sources:
 
     def add_segment(self, entry: str, kernels: Sequence[Kernel]) -> None:
         """An entry that runs the kernels in order."""
-        lines = [
-            f'extern "C" {_VISIBLE} int {entry}(char** table, const i64* sizes, int threads) {{'
-        ]
-        lines.append("    int fault = 0;")
+        at = len(self.entries)
+        data, steps = [], []
         for number, kernel in enumerate(kernels):
             places = [self.places[buffer] for buffer in kernel.memory]
             name, numbers = self._function(kernel)
-            lines.append(f"    static const u16 t{number}[] = {{{_listed(places)}}};")
+            data.append(f"static const u16 p{at}_{number}[] = {{{_listed(places)}}};")
+            held = f"c{at}_{number}" if numbers else "0"
             if numbers:
-                lines.append(f"    static const i64 c{number}[] = {{{_listed(numbers)}}};")
-            held = f"c{number}" if numbers else "0"
-            arguments = f"table, t{number}, {len(places)}, sizes, {held}, threads, &fault"
-            arguments += f", {len(self.entries)}, {number}"
-            if scatters(kernel):  # into an input, maybe, where the kernels before checked
-                lines.append("    if (fault) return fault;")
-            lines.append(f"    bz_call({name}, {arguments});")
-        self.entries.append("\n".join([*lines, "    return fault;", "}"]))
+                data.append(f"static const i64 {held}[] = {{{_listed(numbers)}}};")
+            # Those that scatter: into an input, maybe, where the kernels before checked.
+            checks = int(bool(scatters(kernel)))
+            steps.append(f"    {{{name}, p{at}_{number}, {held}, {len(places)}, {checks}}},")
+        listed = [f"static const bz_step s{at}[] = {{", *steps, "};", f"BZ_ENTRY {entry};"]
+        begins = f"const bz_entry {entry} = {{bz_run_entry, s{at}, {len(kernels)}, {at}}};"
+        self.entries.append("\n".join([*data, *listed, begins]))
 
     def units(self, kernels_a_unit: int) -> tuple[SourceUnit, ...]:
         """The units, one where few kernels are needed."""

@@ -6,7 +6,7 @@ and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, final
 
@@ -193,20 +193,38 @@ def main_device(devices: frozenset[torch.device]) -> torch.device | None:
 
 def values_in(argument: Any) -> list[Value]:
     """The values in an argument or result, however nested, in order."""
-    if type(argument) is Value:
-        return [argument]
-    if isinstance(argument, (tuple, list)):
-        return [value for item in argument for value in values_in(item)]
-    if isinstance(argument, dict):
-        return values_in(tuple(argument.values()))
-    if isinstance(argument, slice):
-        return values_in((argument.start, argument.stop, argument.step))
-    return []
+    found: list[Value] = []
+    _add_values(found, (argument,))
+    return found
 
 
 def operands(node: Node) -> list[Value]:
     """The values that a node reads, in order."""
-    return values_in((node.args, tuple([argument for _, argument in node.kwargs])))
+    found: list[Value] = []
+    _add_values(found, node.args)
+    for _, argument in node.kwargs:
+        _add_values(found, (argument,))
+    return found
+
+
+# What most arguments are that hold no values: passes ask each node of a graph many times.
+_PLAIN_ARGUMENTS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
+
+
+def _add_values(found: list[Value], arguments: Iterable[Any]) -> None:
+    """Add the values in arguments to `found`, in order."""
+    for argument in arguments:
+        kind = type(argument)
+        if kind is Value:
+            found.append(argument)
+        elif kind in _PLAIN_ARGUMENTS:
+            continue
+        elif isinstance(argument, (tuple, list)):
+            _add_values(found, argument)
+        elif isinstance(argument, dict):
+            _add_values(found, argument.values())
+        elif isinstance(argument, slice):
+            _add_values(found, (argument.start, argument.stop, argument.step))
 
 
 def replace_in(argument: Any, replacements: Mapping[Value, Value]) -> Any:

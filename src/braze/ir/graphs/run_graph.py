@@ -320,6 +320,18 @@ def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunne
     return run
 
 
+def runner_at_first_call(graph: Graph) -> GraphRunner:
+    """As `compile_graph_runner`, written out when it is called first: for graphs that few run."""
+    made: list[GraphRunner] = []
+
+    def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if not made:
+            made.append(compile_graph_runner(graph))
+        return made[0](inputs)
+
+    return run
+
+
 class _RunnerSource:
     """Writes the function `run(inputs)`; `names` are the objects that its text refers to."""
 

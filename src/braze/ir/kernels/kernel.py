@@ -57,8 +57,8 @@ class SourceUnit:
 @final
 @frozen
 class Segment:
-    """`int entry(char** table, const long* sizes, int threads)` runs steps [first, last] of the
-    schedule, all kernels; it returns 0, 1 for an index out of range, 2 for an integer division
+    """`entry->run(entry, char** table, const long* sizes, int threads)` runs steps [first, last] of
+    the schedule, all kernels; it returns 0, 1 for an index out of range, 2 for an integer division
     by zero. On a device the entry is a plan that its launcher reads."""
 
     entry: str
@@ -167,18 +167,24 @@ def labelled(
 
 _SYMBOL = re.compile(r"\b(?P<symbol>k_[0-9a-f]{12})(?P<part>_\w+|)")
 _MOST_LINES = 12  # of a kernel's places in the program
+_MOST_NAMES = 4  # of kernels that compute the same places
 
 
 def _label_lines(label: KernelLabel) -> Iterator[str]:
+    """Kernels of the same places of the program, as those of equal layers, stand together."""
+    together: dict[tuple[tuple[str, int, str], ...], list[str]] = {}
     for name, origins in label.launches:
-        yield name
         places = dict.fromkeys((o.file, o.line, o.function) for o in origins)
-        for file, line, function in [*places][:_MOST_LINES]:
+        together.setdefault(tuple(places), []).append(name)
+    for listed, names in together.items():
+        more = f" and {len(names) - _MOST_NAMES} more kernels" if len(names) > _MOST_NAMES else ""
+        yield ", ".join(names[:_MOST_NAMES]) + more
+        for file, line, function in listed[:_MOST_LINES]:
             inside = f" in {function}" if function else ""
             code = linecache.getline(file, line).strip()
             yield _safe(f"    {file}:{line}{inside}{code and f': {code}'}")
-        if len(places) > _MOST_LINES:
-            yield f"    and {len(places) - _MOST_LINES} more lines"
+        if len(listed) > _MOST_LINES:
+            yield f"    and {len(listed) - _MOST_LINES} more lines"
 
 
 def _safe(line: str) -> str:

@@ -102,13 +102,15 @@ def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any)
     width = ctypes.sizeof(ctypes.c_void_p)
     for place, tensor in zip(bound[::2], bound[1::2]):
         places(table + width * place)[0] = tensor.data_ptr()
-    kernel = _PROTOTYPE(entry)
-    return int(kernel(table, sizes, threads))
+    run_entry = _PROTOTYPE(ctypes.c_size_t.from_address(entry).value)  # how an entry begins
+    return int(run_entry(entry, table, sizes, threads))
 
 
 # --- private ---------------------------------------------------------------------------------
 
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+_PROTOTYPE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+)
 
 
 def _described(
