@@ -1,4 +1,4 @@
-"""Joins, integer indices, triangles, group norm and Fourier transforms in random layouts: rules and
+"""Joins, stacks, indices, triangles, group norm and Fourier transforms in random layouts: rules and
 kernels agree."""
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ def _join(chance: random.Random) -> tuple[Any, ...]:
     return parts, dim
 
 
+def _stacked(chance: random.Random) -> tuple[Any, ...]:
+    shape = [chance.choice((0, 1, 1, 2, 3)) for _ in range(chance.randint(0, 5))]
+    parts = [_laid_out(torch.zeros(shape), chance) for _ in range(chance.randint(1, 3))]
+    return parts, chance.randint(-len(shape) - 1, len(shape))
+
+
 def _indexed(chance: random.Random) -> tuple[Any, ...]:
     rank = chance.randint(1, 3)
     shape = [chance.choice((1, 2, 3, 4)) for _ in range(chance.randint(0, 4))]
@@ -82,6 +88,7 @@ def _transformed(kind: str) -> Any:
     ("op", "make", "least"),
     [
         (aten.cat.default, _join, 300),
+        (aten.stack.default, _stacked, 200),
         (aten.index.Tensor, _indexed, 300),
         (aten.tril.default, _matrices, 300),
         (aten.native_group_norm.default, _normed, 100),
@@ -89,7 +96,7 @@ def _transformed(kind: str) -> Any:
         (aten._fft_c2r.default, _transformed("half"), 300),
         (aten._fft_c2c.default, _transformed("complex"), 300),
     ],
-    ids=["cat", "index", "tril", "group norm", "r2c", "c2r", "c2c"],
+    ids=["cat", "stack", "index", "tril", "group norm", "r2c", "c2r", "c2c"],
 )
 def test_rules_say_what_kernels_give(op: Any, make: Any, least: int) -> None:
     chance = random.Random(11)

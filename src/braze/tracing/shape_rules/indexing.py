@@ -132,13 +132,6 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
     return _filled((steps,), dtype=dtype, **options)
 
 
-def _is_row_major(x: Operand) -> bool:
-    """Whether a tensor is contiguous, and eager does not take it for channels-last: with sizes of
-    one, strides may say both."""
-    shape, stride = x.shape, x.stride
-    return is_contiguous(shape, stride) and not suggests_channels_last(shape, stride)
-
-
 @rule(aten.cat.default)
 def _cat(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
     """Channels-last where every part is taken for it, else row-major. An empty vector joins
@@ -199,12 +192,18 @@ def _index_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
 
 @rule(aten.stack.default)
 def _stack(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
+    """Row-major but where the join that eager makes of it would be channels-last: of the tensors
+    as they are, or, behind their last dimension, with one of size one more."""
     if not tensors:
         return NotImplemented
     first = tensors[0]
-    if any(t.shape != first.shape or not _is_row_major(t) for t in tensors):
+    if any(t.shape != first.shape for t in tensors):
         return NotImplemented
-    dim = wrap_dim(dim, len(first.shape) + 1)
+    rank = len(first.shape)
+    dim = wrap_dim(dim, rank + 1)
+    last = () if dim < rank else (1,)
+    if any(suggests_channels_last((*t.shape, *last), (*t.stride, *last)) for t in tensors):
+        return NotImplemented
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
     return contiguous(promoted(tensors), shape, common_device(tensors))
 
