@@ -85,12 +85,7 @@ from braze.ir.graphs.peak_memory import peak_of_graph
 from braze.ir.graphs.print_graph import print_graph
 from braze.ir.graphs.random_ops import drawing_devices
 from braze.ir.graphs.region import compile_regions
-from braze.ir.graphs.run_graph import (
-    compile_graph_runner,
-    runner_at_first_call,
-    untracked,
-    with_gradients,
-)
+from braze.ir.graphs.run_graph import compile_graph_runner, untracked, with_gradients
 from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
@@ -304,7 +299,7 @@ def compile_with_backward(
         pair,
         compile_one(pair.forward, recorder, Role(kept_from=len(pair.is_differentiable))),
         compile_backward,
-        differentiate=None if again is None else runner_at_first_call(again),
+        differentiate=None if again is None else compile_graph_runner(again, at_first_call=True),
         reads=() if again is None else read_inputs(again, len(graph.inputs)),
         kept=kept,
         draws_on=drawing_devices(graph),

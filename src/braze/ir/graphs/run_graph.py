@@ -301,11 +301,16 @@ def view_of(
 GraphRunner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
-def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunner:
+def compile_graph_runner(
+    graph: Graph, takes_inputs: bool = False, *, at_first_call: bool = False
+) -> GraphRunner:
     """The same as `run_graph(graph, ...)`, written out once as a Python function that frees each
     value after its last use; inputs as well, where it may take them over (their list is emptied).
     Raises PartlyRun for what fails behind a write to an input or an operator with effects.
+    at_first_call: it is written out then, which few of some graphs get.
     """
+    if at_first_call:
+        return _written_at_first_call(graph, takes_inputs)
     source = _RunnerSource(graph, takes_inputs)
     text = source.write()
     file = f"<graph of {len(graph.nodes)} operators>"
@@ -320,13 +325,15 @@ def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunne
     return run
 
 
-def runner_at_first_call(graph: Graph) -> GraphRunner:
-    """As `compile_graph_runner`, written out when it is called first: for graphs that few run."""
-    made: list[GraphRunner] = []
+def _written_at_first_call(graph: Graph, takes_inputs: bool) -> GraphRunner:
+    """It holds the graph until then."""
+    given, made = [graph], list[GraphRunner]()
+    del graph
 
     def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if not made:
-            made.append(compile_graph_runner(graph))
+        for graph in given[:1]:  # another thread may have been first
+            made.append(compile_graph_runner(graph, takes_inputs))
+            given.clear()
         return made[0](inputs)
 
     return run
