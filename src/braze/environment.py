@@ -16,6 +16,7 @@ from braze.frozen import frozen
 PROCESS: Mapping[str, str] = os.environ
 
 _NONE = type(None)
+_RUN_FOLDER, _PYTHON_PATH = "BRAZE_RUN_FOLDER", "PYTHONPATH"
 
 
 @final
@@ -149,6 +150,27 @@ def log_file_from_environment(environment: Mapping[str, str] = PROCESS) -> str:
 def trace_folder_from_environment(environment: Mapping[str, str] = PROCESS) -> str:
     """The path of BRAZE_TRACE, empty where it is not set."""
     return environment.get("BRAZE_TRACE", "")
+
+
+def run_folder_from_environment(environment: Mapping[str, str] = PROCESS) -> str:
+    """The folder of `python -m braze run` for its children, empty outside of it."""
+    return environment.get(_RUN_FOLDER, "")
+
+
+def for_children(folder: str) -> Callable[[], None]:
+    """Have processes that are started find that folder first on their path; what ends it."""
+    before = os.environ.get(_PYTHON_PATH)
+    os.environ[_RUN_FOLDER] = folder
+    os.environ[_PYTHON_PATH] = os.pathsep.join([folder, *([before] if before else [])])
+
+    def restore() -> None:
+        del os.environ[_RUN_FOLDER]
+        if before is None:
+            del os.environ[_PYTHON_PATH]
+        else:
+            os.environ[_PYTHON_PATH] = before
+
+    return restore
 
 
 def environment_of_compilers(temporary: str) -> dict[str, str]:

@@ -6,14 +6,16 @@ The summary goes to standard error, so that what the script prints stays as it i
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from braze.api import status
+from braze.command_line.children import ChildSummary, summaries, watched_children
 from braze.compile_records import CompileRecord
 from braze.installation import install
 from braze.options import config
@@ -36,13 +38,16 @@ def run_script(given: argparse.Namespace) -> int:
     """Run the script as `python script arguments` does; its own exit status, or 0."""
     install()
     kept: dict[str, Any] = {}  # what the script compiled is alive for the summary
-    try:
-        kept.update(run_target(given))
-    except Exception as error:
-        print_exception(error)
-        return 1
-    finally:
-        print(summary(), file=sys.stderr)
+    with watched_children() as folder:
+        process = os.getpid()
+        try:
+            kept.update(run_target(given))
+        except Exception as error:
+            print_exception(error)
+            return 1
+        finally:
+            if os.getpid() == process:  # and not in a fork that leaves by the script's end
+                print(summary(summaries(folder)), file=sys.stderr)
     return 0
 
 
@@ -57,10 +62,13 @@ def print_exception(error: BaseException) -> None:
     sys.excepthook(type(error), error, error.__traceback__)
 
 
-def summary() -> str:
-    """What was compiled in this process and how its calls fared, on one screen."""
+def summary(children: Sequence[ChildSummary] = ()) -> str:
+    """What was compiled in this process and how its calls fared, on one screen; and what its
+    children compiled."""
     rows, records = status(), JOURNAL.records()
     graphs = [record for record in records if record.outcome == "graph" and record.ops]
+    if not records and children:
+        return "\n".join(["Braze: nothing was compiled in this process.", *_of_children(children)])
     if not records:
         return "Braze: nothing was compiled. Does the script call torch.compile, and what it gives?"
     seconds = sum(record.seconds for record in records)
@@ -74,6 +82,7 @@ def summary() -> str:
             *_counted("by eager kernels", Counter(t for r in records for t in r.fallbacks)),
             *_recompiles(rows),
             *_slowest(records),
+            *_of_children(children),
         ]
     )
 
@@ -114,6 +123,18 @@ def _callables(rows: Any) -> Iterator[str]:
 def _breaks(records: tuple[CompileRecord, ...]) -> Counter[str]:
     notes = [record.graph_break for record in records if record.graph_break is not None]
     return Counter(f"{_short(note.origin)} [{note.code}] {note.reason}" for note in notes)
+
+
+def _of_children(children: Sequence[ChildSummary]) -> Iterator[str]:
+    if children:
+        graphs, operators = (sum(c.graphs for c in children), sum(c.operators for c in children))
+        yield (
+            f"in {len(children)} child process{'es' * (len(children) > 1)}: {graphs} graphs of "
+            f"{operators} operators, compiled in {sum(c.seconds for c in children):.1f} s"
+        )
+        breaks, left = (sum(c.breaks for c in children), sum(c.left for c in children))
+        if breaks or left:
+            yield f"  {breaks} graph breaks, {left} left to eager"
 
 
 def _short(origin: str) -> str:
