@@ -33,11 +33,13 @@ def frozen(cls: Any = None, /, *, eq: bool = True) -> Any:
     """eq: whether instances with equal fields are equal, and may be keys; else each is its own."""
 
     def make(cls: type) -> type:
-        made: Any = dataclasses.dataclass(frozen=True, slots=True, eq=eq, repr=False)(cls)
-        made.__setattr__, made.__delattr__ = _refuse_setting, _refuse_deleting
+        made: type = dataclasses.dataclass(frozen=True, slots=True, eq=eq, repr=False)(cls)
+        methods = {"__setattr__": _refuse_setting, "__delattr__": _refuse_deleting}
         if not any("__repr__" in base.__dict__ for base in cls.__mro__[:-1]):
-            made.__repr__ = _text
-        return made  # type: ignore[no-any-return]
+            methods["__repr__"] = _text
+        for name, method in methods.items():
+            setattr(made, name, method)
+        return made
 
     return make if cls is None else make(cls)
 

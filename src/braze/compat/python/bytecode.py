@@ -15,6 +15,7 @@ from typing import Any, final
 
 from braze.compat.python.bytecode_versions import BYTECODE
 from braze.compat.python.opcodes import OPCODES
+from braze.compat.python.stub_gaps import exception_table_of, line_number_of
 from braze.frozen import frozen
 
 # What the decoder answers for itself.
@@ -188,7 +189,7 @@ _RegionTable = list[tuple[int, int, Region]]
 
 
 def _regions(code: types.CodeType, index_at: dict[int, int]) -> _RegionTable:
-    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    entries = exception_table_of(code)
     return [
         (entry.start, entry.end, Region(index_at[entry.target], entry.depth, entry.lasti))
         for entry in entries
@@ -204,7 +205,7 @@ def _region_at(regions: _RegionTable, offset: int) -> Region | None:
 
 def _line_of(item: dis.Instruction) -> int | None:
     if BYTECODE.has_line_number_field:
-        return item.line_number  # type: ignore[attr-defined, no-any-return]
+        return line_number_of(item)
     return item.starts_line
 
 

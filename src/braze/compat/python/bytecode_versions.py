@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from opcode import _nb_ops  # type: ignore[attr-defined]
 from typing import final
 
+from braze.compat.python.stub_gaps import BINARY_OPERATORS
 from braze.frozen import frozen
 
 
@@ -133,4 +133,4 @@ refuse_free_threading(getattr(sys, "abiflags", ""))
 BYTECODE = bytecode_version(sys.version_info[:2])
 
 # BINARY_OP's argument -> the operator's sign.
-BINARY_SIGNS: tuple[str, ...] = tuple(sign for _, sign in _nb_ops)
+BINARY_SIGNS: tuple[str, ...] = tuple(sign for _, sign in BINARY_OPERATORS)

@@ -12,12 +12,13 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from braze.compat.python.bytecode_versions import BINARY_SIGNS
 from braze.compat.python.opcodes import OPCODES
+from braze.compat.python.stub_gaps import INLINE_CACHE_ENTRIES
 from braze.frozen import frozen
 
 UNIT = 2  # bytes of one code unit
@@ -38,10 +39,8 @@ _SUBSCRIPT = next((n for n, sign in enumerate(BINARY_SIGNS) if sign == "[]"), -1
 
 def caches_after(name: str) -> int:
     """Cache units that follow an instruction."""
-    caches: Any = dis._inline_cache_entries  # type: ignore[attr-defined]
-    if isinstance(caches, list):  # 3.11, 3.12
-        return int(caches[dis.opmap[name]])
-    return int(caches.get(name, 0))
+    caches = INLINE_CACHE_ENTRIES
+    return caches.get(name, 0) if isinstance(caches, Mapping) else caches[dis.opmap[name]]
 
 
 def encode_subscript() -> bytes:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, final
 
+from braze.compat.python.stub_gaps import COMMON_CONSTANTS
 from braze.frozen import frozen
 
 NEWEST = (3, 15)  # of the versions that the table knows
@@ -109,7 +110,7 @@ SPECIAL_METHODS: tuple[str, ...] = tuple(getattr(dis, "_special_method_names", (
 
 
 def _common_constant(arg: int) -> Any:
-    return dis._common_constants[arg]  # type: ignore[attr-defined]
+    return COMMON_CONSTANTS[arg]
 
 
 def _row(

@@ -6,6 +6,7 @@ an `AbsentOperator`: no node has it, so its row serves nothing, and calling it r
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NoReturn, final
 
 import torch
@@ -54,6 +55,8 @@ class _Aten:
 
 
 aten: Any = _Aten()
+# What operators of linear algebra raise; `torch.linalg` does not export it to type checkers.
+LinAlgError: type[RuntimeError] = operator.attrgetter("LinAlgError")(torch.linalg)
 
 
 def find_operator(name: str) -> Any:

@@ -6,12 +6,23 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
 from braze.class_facts import fact_of_class
 from braze.compat import private_names as private
+
+if TYPE_CHECKING:
+
+    class AutogradFunction(torch.autograd.Function):
+        """`torch.autograd.Function`, whose `apply` PyTorch leaves without types."""
+
+        @classmethod
+        def apply(cls, *args: Any) -> Any:
+            """The results of `forward`, with the history that `backward` is for."""
+else:
+    AutogradFunction = torch.autograd.Function
 
 # A Function's `apply` below the Python part that only function transforms need: that part looks
 # at every argument (some 30 us for 300 parameters).

@@ -94,10 +94,9 @@ make_wrapper: Callable[..., Any] = private.make_wrapper
 forbid_data_pointer: Callable[[torch.Tensor], None] = private.forbid_data_pointer
 
 
-def has_custom_dispatch(tensor_class: type) -> bool:
+def has_custom_dispatch(tensor_class: type[torch.Tensor]) -> bool:
     """Whether a tensor class intercepts operators below autograd."""
-    found = tensor_class.__torch_dispatch__  # type: ignore[attr-defined]
-    return found is not disabled_torch_dispatch
+    return tensor_class.__torch_dispatch__ is not disabled_torch_dispatch
 
 
 class TorchFunction(enum.Enum):

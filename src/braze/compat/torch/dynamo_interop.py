@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import gc
+import operator
 import sys
 import types
 import weakref
 from typing import Any
 
 import torch
+from torch.cpu.amp.autocast_mode import autocast as autocast_of_cpu
 
 from braze.compat import private_names as private
 from braze.compat.numpy.wrappers import in_place_of_torch_s
@@ -43,8 +45,7 @@ DATA_DEPENDENT_STEPS: tuple[Any, ...] = (
 )
 EXPORTING: tuple[Any, ...] = (torch.compiler.is_exporting,)
 NOT_TRACING: tuple[Any, ...] = (
-    torch.jit.is_scripting,  # type: ignore[attr-defined]
-    torch.jit.is_tracing,  # type: ignore[attr-defined]
+    *operator.attrgetter("is_scripting", "is_tracing")(torch.jit),  # which it does not export
     private.is_jit_tracing,
 )
 # How many dispatch modes are active: the program's own, of which a compiled entry needs none.
@@ -63,7 +64,7 @@ AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.set_grad_enabled,
     torch.inference_mode,
     torch.amp.autocast,
-    torch.cpu.amp.autocast,  # type: ignore[attr-defined]
+    autocast_of_cpu,
     torch.cuda.amp.autocast,
     private.disabled_torch_functions,
 )

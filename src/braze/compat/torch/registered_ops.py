@@ -13,6 +13,7 @@ import torch
 from braze.compat import private_names as private
 from braze.compat.python.other_compilers import unseen_by_other_compilers
 from braze.compat.torch.aten import aten
+from braze.compat.torch.autograd_engine import AutogradFunction
 from braze.errors import IndexRangeError, OperatorRaises
 
 
@@ -52,7 +53,7 @@ _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
 
 
 @unseen_by_other_compilers
-class _WithData(torch.autograd.Function):
+class _WithData(AutogradFunction):
     saves_nothing = True
 
     @staticmethod
@@ -67,7 +68,8 @@ class _WithData(torch.autograd.Function):
 
 
 def _autograd(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    return _WithData.apply(history, data)  # type: ignore[no-any-return,no-untyped-call]
+    made: torch.Tensor = _WithData.apply(history, data)
+    return made
 
 
 def _copy(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
@@ -88,7 +90,7 @@ _LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
 
 
 @unseen_by_other_compilers
-class _Overwritten(torch.autograd.Function):
+class _Overwritten(AutogradFunction):
     @staticmethod
     def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with private.below_autograd():
@@ -101,7 +103,8 @@ class _Overwritten(torch.autograd.Function):
 
 
 def _autograd_of_overwritten(before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    return _Overwritten.apply(before, data)  # type: ignore[no-any-return,no-untyped-call]
+    made: torch.Tensor = _Overwritten.apply(before, data)
+    return made
 
 
 _LIBRARY.impl("overwritten", _autograd_of_overwritten, "Autograd")

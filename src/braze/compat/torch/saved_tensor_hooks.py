@@ -7,6 +7,7 @@ it to nobody, are served all the same: those of `torch.utils.checkpoint` and `sa
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import Any
 
@@ -19,7 +20,7 @@ from braze.compat.torch.dynamo_interop import is_compiler_function
 
 def _hooks_made_by(cls: type) -> frozenset[types.CodeType]:
     """The code of functions that a class's `__init__` makes."""
-    code = getattr(cls.__init__, "__code__", None)  # type: ignore[misc]
+    code = getattr(inspect.getattr_static(cls, "__init__"), "__code__", None)
     made = () if code is None else code.co_consts
     return frozenset(filter(lambda constant: type(constant) is types.CodeType, made))
 

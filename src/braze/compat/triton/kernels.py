@@ -85,7 +85,8 @@ def python_of_constexpr(value: Any) -> types.FunctionType | None:
     function = value.fn
     if not isinstance(function, types.FunctionType):
         return None
-    return _BY_COMPARISONS.get((function.__module__, function.__name__), function)
+    same = _BY_COMPARISONS.get((function.__module__, function.__name__))
+    return same if isinstance(same, types.FunctionType) else function
 
 
 def next_power_of_two(n: int) -> int:
@@ -142,8 +143,8 @@ def match_choice(choices: Sequence[Mapping[str, Any]], found: Mapping[str, Any])
 
 # --- private -------------------------------------------------------------------------------------
 
-_BY_COMPARISONS: dict[tuple[str, str], types.FunctionType] = {
-    ("triton", "next_power_of_2"): next_power_of_two,  # type: ignore[dict-item]
+_BY_COMPARISONS: dict[tuple[str, str], Callable[[int], int]] = {
+    ("triton", "next_power_of_2"): next_power_of_two,
 }
 _LAUNCHES = {
     "triton.runtime.jit": frozenset({"JITFunction.run"}),

@@ -78,7 +78,9 @@ def combined_by_doubling(combine: Any, leaves: list[torch.Tensor]) -> list[torch
             for new, old in zip(made, carried)
         ]
 
-    return WHILE_LOOP(goes_on, turn, (torch.tensor(1, device="cpu"), *leaves), ())[1:]  # type: ignore[no-any-return]
+    started = torch.tensor(1, device="cpu")
+    scanned: list[torch.Tensor] = WHILE_LOOP(goes_on, turn, (started, *leaves), ())[1:]
+    return scanned
 
 
 def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> Any:
