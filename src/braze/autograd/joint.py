@@ -31,7 +31,7 @@ from braze.compat.torch.autograd_engine import (
 from braze.ir.graphs.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
 from braze.ir.graphs.graph_sizes import missing_symbols, symbols_of
 from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph, tangent_stride
-from braze.ir.graphs.region import is_region
+from braze.ir.graphs.region import is_region, region_op
 from braze.ir.graphs.run_graph import call_node, flat_tensors
 from braze.ir.origin import UNKNOWN, Origin, of_backward
 from braze.ir.types import TensorType
@@ -149,7 +149,7 @@ class _Replay:
                 operands, sizes = node.args
                 given = [self.values[value] for value in operands]
                 types = [value.type for value in node.outputs if value is not None]
-                made = trace_region(self.tracer, node.op, given, sizes, types)  # type: ignore[arg-type]
+                made = trace_region(self.tracer, region_op(node), given, sizes, types)
             else:
                 made = call_node(node, self.values)
         finally:

@@ -10,7 +10,15 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.compat.torch.registered_ops import TRAINING_FORMS, with_data
-from braze.ir.graphs.graph import Graph, Node, Output, Value, computed_symbol, operands
+from braze.ir.graphs.graph import (
+    Graph,
+    Node,
+    Output,
+    Value,
+    computed_symbol,
+    first_result,
+    operands,
+)
 from braze.ir.graphs.joint_graph import (
     Backward,
     ForwardBackward,
@@ -54,7 +62,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
             continue
         if value in inputs:
             copies.append(_copy(value, next(fresh)))
-            outputs.append(copies[-1].outputs[0])  # type: ignore[arg-type]
+            outputs.append(first_result(copies[-1]))
         elif value not in numbers:
             numbers[value] = len(outputs)
             outputs.append(value)

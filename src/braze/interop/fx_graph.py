@@ -39,6 +39,7 @@ from braze.ir.graphs.graph import (
     Output,
     Value,
     computed_symbol,
+    first_result,
     needs_gradients,
     operands,
     values_in,
@@ -195,7 +196,7 @@ class _FxBuilder:
         made = self.call(target, tuple(args), kwargs)
         _note_origin(made, node.origin)
         if computed_symbol(node) is not None:
-            self.known[node.outputs[0]] = made  # type: ignore[index]
+            self.known[first_result(node)] = made
             self.sizes.note(node, made)
             return
         fresh = len(node.outputs) - len(clones)
@@ -312,7 +313,9 @@ class _FxBuilder:
         elif type(call.target) is types.MethodDescriptorType:  # the tensor's class has its own
             made = self.call(said_function(call.target, call.target.__name__), args, kwargs)
         elif type(call.target) is types.MethodWrapperType:  # x.data, x.T: a descriptor's __get__
-            made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
+            descriptor = call.target.__self__
+            assert hasattr(descriptor, "__name__")
+            made = self.call(getattr, (*args, descriptor.__name__))
         else:
             made = self.call(_target_for(said_target(call.target), args), args, kwargs)
         _note_origin(made, call.origin)

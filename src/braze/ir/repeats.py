@@ -17,29 +17,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TypeAlias, final
+from typing import Generic, TypeAlias, TypeVar, final
 
 from braze.frozen import frozen
 
 _CANDIDATES = 8  # lengths of a period that are tried, most frequent first
 
+# What operations read and make: values of a graph, or buffers of a schedule.
+_Item = TypeVar("_Item", bound=Hashable)
 # Whether two operands from outside may be neighbours of a chain.
-Follows: TypeAlias = Callable[[Hashable, Hashable], bool]
+Follows: TypeAlias = Callable[[_Item, _Item], bool]
 
 
 @final
 @frozen
-class Operation:
-    """key: what it does. operands: read or written, in order. results: made by it, in order."""
+class Operation(Generic[_Item]):
+    """key: what it does. operands: read or written, in order. results: made by it, in order; None
+    for one that it leaves undefined."""
 
     key: Hashable
-    operands: tuple[Hashable, ...]
-    results: tuple[Hashable, ...]
+    operands: tuple[_Item, ...]
+    results: tuple[_Item | None, ...]
 
 
 @final
 @frozen
-class Repeats:
+class Repeats(Generic[_Item]):
     """Operations from `start` on match those `length` later, `matched` of them.
 
     next: of what comes from outside, one a period, its successor.
@@ -48,7 +51,7 @@ class Repeats:
     start: int
     length: int
     matched: int
-    next: Mapping[Hashable, Hashable]
+    next: Mapping[_Item, _Item]
 
     @property
     def periods(self) -> int:
@@ -61,10 +64,12 @@ class Repeats:
         return self.start + self.matched + self.length
 
 
-def find_repeats(operations: Sequence[Operation], least: int, follows: Follows) -> Repeats | None:
+def find_repeats(
+    operations: Sequence[Operation[_Item]], least: int, follows: Follows[_Item]
+) -> Repeats[_Item] | None:
     """The repeats of at least so many periods that cover the most operations."""
     made = makers(operations)
-    best: Repeats | None = None
+    best: Repeats[_Item] | None = None
     for length in _lengths(operations, least):
         for found in _repeats_of(operations, made, length, follows):
             if found.periods >= least and (best is None or found.matched > best.matched):
@@ -74,9 +79,9 @@ def find_repeats(operations: Sequence[Operation], least: int, follows: Follows) 
     return best
 
 
-def makers(operations: Sequence[Operation]) -> dict[Hashable, tuple[int, int]]:
+def makers(operations: Sequence[Operation[_Item]]) -> dict[_Item, tuple[int, int]]:
     """Of each result, the operation that makes it first, and its place there."""
-    found: dict[Hashable, tuple[int, int]] = {}
+    found: dict[_Item, tuple[int, int]] = {}
     for number, operation in enumerate(operations):
         for place, result in enumerate(operation.results):
             if result is not None:
@@ -84,7 +89,7 @@ def makers(operations: Sequence[Operation]) -> dict[Hashable, tuple[int, int]]:
     return found
 
 
-def chains_of(following: Mapping[Hashable, Hashable]) -> list[list[Hashable]]:
+def chains_of(following: Mapping[_Item, _Item]) -> list[list[_Item]]:
     """The chains that successors make, each from its first member."""
     behind = set(following.values())
     chains = []
@@ -100,7 +105,7 @@ def chains_of(following: Mapping[Hashable, Hashable]) -> list[list[Hashable]]:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _lengths(operations: Sequence[Operation], least: int) -> list[int]:
+def _lengths(operations: Sequence[Operation[_Item]], least: int) -> list[int]:
     """Distances between equal keys: one period, where a key comes once in it."""
     last: dict[Hashable, int] = {}
     gaps: dict[Hashable, list[int]] = {}
@@ -131,11 +136,11 @@ def _windows(numbers: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _repeats_of(
-    operations: Sequence[Operation],
-    made: Mapping[Hashable, tuple[int, int]],
+    operations: Sequence[Operation[_Item]],
+    made: Mapping[_Item, tuple[int, int]],
     length: int,
-    follows: Follows,
-) -> Iterator[Repeats]:
+    follows: Follows[_Item],
+) -> Iterator[Repeats[_Item]]:
     """Each run of operations that match those `length` later."""
     start, pairs = 0, _Pairs(made, length, follows)
     for number in range(len(operations) - length):
@@ -155,17 +160,17 @@ def _repeats_of(
         yield Repeats(start, length, matched, dict(pairs.following))
 
 
-class _Pairs:
+class _Pairs(Generic[_Item]):
     """Which operand stands for which, one period later."""
 
     def __init__(
-        self, made: Mapping[Hashable, tuple[int, int]], length: int, follows: Follows
+        self, made: Mapping[_Item, tuple[int, int]], length: int, follows: Follows[_Item]
     ) -> None:
         self.made, self.length, self.follows = made, length, follows
-        self.following: dict[Hashable, Hashable] = {}
-        self._behind: dict[Hashable, Hashable] = {}
+        self.following: dict[_Item, _Item] = {}
+        self._behind: dict[_Item, _Item] = {}
 
-    def match(self, one: Operation, other: Operation) -> int | None:
+    def match(self, one: Operation[_Item], other: Operation[_Item]) -> int | None:
         """Where repeats may begin that have both operations; None where they do not match."""
         least, chained = 0, []
         for left, right in zip(one.operands, other.operands, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from braze.ir.graphs.graph import Value
-from braze.ir.types import TensorType
+from braze.ir.types import ScalarType, TensorType
 
 
 def result_dtype(*operands: Value | bool | int | float) -> torch.dtype:
@@ -38,9 +38,10 @@ def _promoted(dtypes: Iterable[torch.dtype]) -> torch.dtype:
 
 
 def _number_dtype(operand: Value | bool | int | float) -> torch.dtype:
-    python_type = type(operand)
+    python_type: type = type(operand)
     if isinstance(operand, Value):
-        python_type = operand.type.python_type  # type: ignore[union-attr]
+        assert isinstance(operand.type, ScalarType)
+        python_type = operand.type.python_type
     if python_type is bool:
         return torch.bool
     return torch.int64 if python_type is int else torch.get_default_dtype()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, final
 
 from braze.compat.torch.pytree import TreeNode, class_registered_as, tree_node_of
 from braze.errors import InvalidPackage, UserError
@@ -33,14 +33,14 @@ class InstanceParts:
     context: Any
 
 
-def is_named_tuple(cls: type) -> bool:
+def is_named_tuple(cls: type) -> TypeGuard[type[NamedTuple]]:
     """Whether `collections.namedtuple` or `typing.NamedTuple` made the class."""
     return issubclass(cls, tuple) and cls.__bases__ == (tuple,) and hasattr(cls, "_fields")
 
 
 def class_data(cls: type) -> ClassData | None:
     """How a package names a class; None for one whose instances it cannot hold."""
-    fields = list(cls._fields) if is_named_tuple(cls) else None  # type: ignore[attr-defined]
+    fields = list(cls._fields) if is_named_tuple(cls) else None
     node = tree_node_of(cls)
     if fields is None and node is None:
         return None
@@ -104,8 +104,10 @@ class Builder:
         self._make: Any = None
         self._node: TreeNode | None = None
         if data[3] is not None:
-            named = cls is not None and is_named_tuple(cls) and [*_fields(cls)] == data[3]
-            self._make = (cls if named else _made_named_tuple(data))._make  # type: ignore[union-attr]
+            if cls is not None and is_named_tuple(cls) and [*cls._fields] == data[3]:
+                self._make = cls._make
+            else:
+                self._make = _made_named_tuple(data)._make
             return
         self._node = None if cls is None else tree_node_of(cls)
         if self._node is None:

@@ -25,7 +25,7 @@ import torch
 from braze.compat.torch.aten import aten
 from braze.compat.torch.autograd_engine import gradients, plain_autograd
 from braze.frozen import frozen
-from braze.ir.graphs.graph import Graph, Node, Value, operands
+from braze.ir.graphs.graph import Graph, Node, Value, first_result, operands
 from braze.ir.graphs.run_graph import call_node
 from braze.ir.types import TensorType, known_sizes
 from braze.rewrite.attention_pattern import Attention
@@ -105,7 +105,7 @@ def _traced(
         kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, value in wanted)
         made[value] = tracer.add_input_of_type(kind)
     for node in attention.nodes:
-        (made[node.outputs[0]],) = _tensors(call_node(node, made))  # type: ignore[index]
+        (made[first_result(node)],) = _tensors(call_node(node, made))
     result = made[attention.result]
     start = len(tracer.recorder.calls)
     kind = type_of(attention.result)
@@ -116,7 +116,7 @@ def _traced(
     nodes = tuple(map(node_of, tracer.recorder.calls))
     for node in nodes[:start]:  # what autograd saved is detached
         if node.op in _SAME and node.args[0] in same:
-            same[node.outputs[0]] = same[node.args[0]]  # type: ignore[index]
+            same[first_result(node)] = same[node.args[0]]
     with torch.no_grad():
         values = tuple([None if one is None else tracer.value_of(one) for one in found])
     return _Expected(nodes[start:], same, tracer.value_of(tangent), values)

@@ -212,14 +212,15 @@ class _Trace:
             nodes, *made_values, names, backward, tracer.value_of(tangent), tuple(gave)
         )
 
-    def _dense(self, tensor: Any, like: Value) -> torch.Tensor:
+    def _dense(self, tensor: torch.Tensor | None, like: Value) -> torch.Tensor:
         """The tensor in the shape of a value, row by row, or column by column where that is."""
+        assert tensor is not None
         kind = type_of(like)
         *lead, rows, columns = map(self._size, kind.shape)
         if kind.stride[-1] == 1 or kind.stride[-2] != 1:
-            return tensor.contiguous().view((*lead, rows, columns))  # type: ignore[no-any-return]
+            return tensor.contiguous().view((*lead, rows, columns))
         across = tensor.transpose(-2, -1).contiguous().view((*lead, columns, rows))
-        return across.transpose(-2, -1)  # type: ignore[no-any-return]
+        return across.transpose(-2, -1)
 
     def _size(self, number: Any) -> Any:
         return of_expression(self.facts, number) if type(number) is Expr else number

@@ -28,7 +28,7 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.frozen import frozen
-from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_operands
+from braze.ir.graphs.graph import Graph, Node, Value, first_result, operands, replace_operands
 from braze.ir.types import Size, TensorType
 from braze.rewrite.attention_backward import AttentionBackward, find_backward
 from braze.rewrite.attention_call import NONE_WANTED, AttentionCall, Masking, call_of, masking
@@ -229,9 +229,9 @@ class _AttentionRewriter:
         """Whether it swaps dimensions for nothing but copies row by row."""
         if str(node.op) not in ("aten.transpose.int", "aten.permute.default"):
             return False
-        (view,) = node.outputs
+        view = first_result(node)
         contiguous = (("memory_format", torch.contiguous_format),)
-        readers = self._readers.get(view, ())  # type: ignore[arg-type]
+        readers = self._readers.get(view, ())
         return view not in self._seen and all(
             str(one.op) == "aten.clone.default" and one.kwargs == contiguous for one in readers
         )

@@ -27,7 +27,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, TypeGuard, final
 
 import torch
 
@@ -207,12 +207,13 @@ def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _LayoutOfCon
         return None
     if transposed or not (is_image(x) and _has_four(other)):
         return None
-    price = prices.get(x.type.device.type)
-    if price is None or not _suits(x.type.dtype, price):
+    kind = type_of(x)
+    price = prices.get(kind.device.type)
+    if price is None or not _suits(kind.dtype, price):
         return None
     if len(places) > 1 and not (price.backward and sides):
         return None
-    images = _count(x.type.shape) + _count(other.type.shape)
+    images = _count(kind.shape) + _count(other.type.shape)
     found = _LayoutOfConvolution(price, places, len(places), sides * images, len(places) > 1)
     if not price.counts_weights or _is_laid_out(weight.type, _CHANNELS_LAST):
         return found
@@ -248,7 +249,7 @@ def _has_four(value: Any) -> bool:
     return type(kind) is TensorType and len(kind.shape) == 4
 
 
-def is_image(value: Any) -> bool:
+def is_image(value: Any) -> TypeGuard[Value]:
     """A tensor (batch, channels, height, width), row-major."""
     return _has_four(value) and _is_laid_out(value.type, _ROW_MAJOR)
 
@@ -343,7 +344,7 @@ class _Mover:
         elif _keeps_layout(node.op) and not self._needs_rows(node):
             moved = replace_operands(node, self.moved)
             reads_image = any(
-                value in self.moved and tuple(value.type.shape[2:]) != (1, 1)  # type: ignore[union-attr]
+                value in self.moved and tuple(type_of(value).shape[2:]) != (1, 1)
                 for value in operands(node)
             )
             if reads_image:
@@ -417,7 +418,7 @@ class _Mover:
         laid_out = weight
         if weight is not None and is_image(weight) and not _is_same_either_way(weight):
             laid_out = self._new(weight)
-        image = self._move(image, node) if is_image(image) else image  # type: ignore[arg-type]
+        image = self._move(image, node) if is_image(image) else image
         self.nodes.append(replace(node, outputs=(image, laid_out, bias)))
         if weight is not None and laid_out is not None and laid_out is not weight:
             before = self._converted
@@ -439,14 +440,14 @@ class _Mover:
     # --- others ------------------------------------------------------------------------------
 
     def _append_moved(self, node: Node) -> None:
-        outputs = [self._move(v, node) if is_image(v) else v for v in node.outputs]  # type: ignore[arg-type]
+        outputs = [self._move(v, node) if is_image(v) else v for v in node.outputs]
         self.nodes.append(replace(node, outputs=tuple(outputs)))
 
     def _add_view(self, node: Node) -> None:
         """A moved image, or a piece of one, in its layout."""
         (view,), image, rest = node.outputs, node.args[0], node.args[1:]
         assert view is not None
-        stride = list(self.moved[image].type.stride)  # type: ignore[union-attr]
+        stride = list(type_of(self.moved[image]).stride)
         if str(node.op) == _PERMUTE:
             stride = [stride[dim] for dim in rest[0]]
         elif rest:
@@ -472,7 +473,7 @@ class _Mover:
         self, source: Value, made: Value, memory_format: torch.memory_format, near: Node
     ) -> Value:
         kwargs = (("memory_format", memory_format),)
-        self._converted += _count(made.type.shape)  # type: ignore[union-attr]
+        self._converted += _count(type_of(made).shape)
         clone = aten.clone.default
         self.nodes.append(Node(clone, (source,), kwargs, (made,), near.origin, near.grad_enabled))
         return made

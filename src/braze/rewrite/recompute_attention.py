@@ -30,7 +30,7 @@ import torch
 
 from braze.compat.torch.aten import aten
 from braze.frozen import frozen
-from braze.ir.graphs.graph import Node, Value, operands, replace_operands
+from braze.ir.graphs.graph import Argument, Node, Value, first_result, operands, replace_operands
 from braze.ir.graphs.joint_graph import JointGraph, joint_as_graph
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import at_hand, fresh_numbers, row_major, type_of
@@ -290,7 +290,7 @@ class _Rewriter:
         self._made = []
         scores = self._repeated(softmax.args[0])
         again = self._add(aten.exp.default, (self._add(aten.sub.Tensor, (scores, kept)),))
-        self._again[softmax.outputs[0]] = again  # type: ignore[index]
+        self._again[first_result(softmax)] = again
         for node in self._joint.backward:
             for value in operands(node):
                 self._repeated(value)
@@ -369,14 +369,14 @@ class _Rewriter:
         return value
 
 
-def _type_of_call(op: torch._ops.OpOverload, args: Sequence[object]) -> TensorType:
+def _type_of_call(op: torch._ops.OpOverload, args: Sequence[Argument]) -> TensorType:
     """The type of a result of float32, but for comparisons, whose elements lie row by row."""
     given = [type_of(x) for x in args if isinstance(x, Value)]
     shape = tuple(max(given, key=lambda kind: at_hand(_count(kind.shape))).shape)
     if op in (aten.amax.default, aten.sum.dim_IntList):
         shape = (*shape[:-1], 1)
     if op is aten.view.default:
-        shape = tuple(args[1])  # type: ignore[arg-type]
+        shape = tuple(args[1])
     dtype = torch.bool if op is aten.eq.Scalar else torch.float32
     return TensorType(dtype, shape, row_major(shape), given[0].device)
 

@@ -97,11 +97,11 @@ class _Roles:
         shape = alias.shape, alias.stride, alias.offset, here - base
         self.roles.setdefault(output.value, []).append((flags, shape))
 
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[Operation[Value]]:
         keys: dict[Hashable, int] = {}
         return [self._operation(node, keys) for node in self.graph.nodes]
 
-    def _operation(self, node: Node, keys: dict[Hashable, int]) -> Operation:
+    def _operation(self, node: Node, keys: dict[Hashable, int]) -> Operation[Value]:
         written = (node.args, node.kwargs)
         roles = [() if v is None else tuple(self.roles.get(v, ())) for v in node.outputs]
         types = tuple([None if v is None else v.type for v in node.outputs])
@@ -112,9 +112,8 @@ class _Roles:
         )  # fmt: skip
         return Operation(keys.setdefault(key, len(keys)), tuple(operands(node)), node.outputs)
 
-    def follows(self, one: Hashable, other: Hashable) -> bool:
+    def follows(self, one: Value, other: Value) -> bool:
         """Whether two inputs may be one input of two periods."""
-        assert isinstance(one, Value) and isinstance(other, Value)
         if one.type != other.type or one in self.fixed or other in self.fixed:
             return False
         return not self.roles.get(one) and not self.roles.get(other)
@@ -138,7 +137,7 @@ class _Shortening:
     """Takes periods out of a graph."""
 
     graph: Graph
-    repeats: Repeats
+    repeats: Repeats[Value]
     seen: int
 
     def run(self) -> RerolledGraph:
@@ -167,12 +166,12 @@ class _Shortening:
             outputs=tuple(outputs),
         )
         numbers = {value: n for n, value in enumerate(graph.inputs)}
-        placed = tuple([tuple([numbers[v] for v in chain]) for chain in chains])  # type: ignore[index]
+        placed = tuple([tuple([numbers[v] for v in chain]) for chain in chains])
         seen = sum(not place.in_block for place in places[: self.seen])
         return RerolledGraph(short, dropped, tuple(inputs), placed, tuple(places), seen)
 
     def _outputs(
-        self, begin: int, shift: int, made: dict[Hashable, tuple[int, int]]
+        self, begin: int, shift: int, made: dict[Value, tuple[int, int]]
     ) -> tuple[list[Output], list[RerolledOutput]]:
         """The outputs of the short graph, and where those of the whole one are among them."""
         length, dropped = self.repeats.length, self.repeats.periods - _KEPT
@@ -209,22 +208,22 @@ class _Earlier:
     def __init__(
         self,
         graph: Graph,
-        repeats: Repeats,
+        repeats: Repeats[Value],
         begin: int,
         shift: int,
         dropped: int,
-        made: dict[Hashable, tuple[int, int]],
-        chains: list[list[Hashable]],
+        made: dict[Value, tuple[int, int]],
+        chains: list[list[Value]],
     ) -> None:
         self.graph, self.repeats, self.made = graph, repeats, made
         self.begin, self.shift = begin, shift
-        self.before: dict[Hashable, Value] = {}
-        self.gone: set[Hashable] = set()
+        self.before: dict[Value, Value] = {}
+        self.gone: set[Value] = set()
         self.chained = {value for chain in chains for value in chain}
         for chain in chains:
             if len(chain) <= dropped:
                 raise _ReadElsewhere
-            self.before.update(zip(chain[dropped:], chain))  # type: ignore[arg-type]
+            self.before.update(zip(chain[dropped:], chain))
             self.gone.update(chain[len(chain) - dropped :])
 
     def is_gone(self, value: Value) -> bool:

@@ -19,7 +19,7 @@ from typing import TypeAlias, final
 from braze.ir.graphs.rerolled import RerolledGraph
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
 from braze.ir.kernels.padding import NO_PADDING, Padding
-from braze.ir.kernels.schedule import Refusal, Schedule, Step
+from braze.ir.kernels.schedule import Kernel, Refusal, Schedule, Step
 from braze.ir.kernels.verify_loops import verify_statements
 from braze.ir.kernels.verify_schedule import verify_schedule, verify_steps
 from braze.ir.passes import NotePass, Pass, PassManager
@@ -110,7 +110,8 @@ def lay_out(
     """The schedule of steps, with its memory plan."""
     program, target = state.program, state.target
     steps = name_kernels(final.steps)
-    named = dict(zip(final.steps, steps, strict=True))
+    both = zip(final.steps, steps, strict=True)
+    named = {step: made for step, made in both if isinstance(made, Kernel)}
     alike = [(named[one], named[other]) for one, other in final.alike]
     written = tuple([(buffer, _whole(buffer)) for buffer in state.scattered])
     lasting = replace(program, mutations=(*program.mutations, *written))
@@ -132,7 +133,7 @@ def lay_out(
         sized=placement.sized,
         padding=padding,
         device=target.device,
-        alike=tuple(alike),  # type: ignore[arg-type]
+        alike=tuple(alike),
     )
 
 

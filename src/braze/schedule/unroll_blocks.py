@@ -13,7 +13,7 @@ all blocks wait for a step behind them. Such a graph is scheduled whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast, final
 
@@ -56,7 +56,7 @@ class _NotUniform(Exception):
     """A step or a result belongs to a block in another way than those of the other blocks."""
 
 
-def _operation(step: Step, form: StepForm) -> Operation:
+def _operation(step: Step, form: StepForm) -> Operation[Buffer]:
     made = {*written(step)}
     return Operation(form.number, form.touched, tuple([b for b in form.touched if b in made]))
 
@@ -86,12 +86,12 @@ class _Chains:
             places.update({buffer: (number, at) for at, buffer in enumerate(kept)})
         return cls(tuple([known[n] for n in sorted(known)]), places, buffers)
 
-    def follows(self, one: Hashable, other: Hashable) -> bool:
+    def follows(self, one: Buffer, other: Buffer) -> bool:
         """Whether an input is the next one of its chain."""
-        first, second = self.places.get(one), self.places.get(other)  # type: ignore[call-overload]
+        first, second = self.places.get(one), self.places.get(other)
         if first is None or second is None:
             return False
-        return bool(first[0] == second[0] and first[1] + 1 == second[1])
+        return first[0] == second[0] and first[1] + 1 == second[1]
 
     def later(self, buffer: Buffer, periods: int) -> Buffer | None:
         """The input that stands so many periods later; None where the buffer is of no chain."""
@@ -117,9 +117,9 @@ class _Unrolling:
     rerolled: RerolledGraph
     chains: _Chains
     forms: list[StepForm]
-    operations: list[Operation]
-    repeats: Repeats
-    made: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
+    operations: list[Operation[Buffer]]
+    repeats: Repeats[Buffer]
+    made: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
     copies: list[dict[Buffer, Buffer]] = field(default_factory=list)
 
     @property

@@ -216,12 +216,11 @@ _SMALL = (ZERO, *[Expr((((), number),)) for number in range(1, 257)])
 
 def as_expr(value: IntLike) -> Expr:
     """The expression for an int, a symbol or an expression."""
-    kind = type(value)
-    if kind is Expr:
-        return value  # type: ignore[return-value]
-    if kind is Symbol:
-        return Expr((((value,), 1),))  # type: ignore[arg-type]
-    number = int(value)  # type: ignore[arg-type]
+    if type(value) is Expr:
+        return value
+    if type(value) is Symbol:
+        return Expr((((value,), 1),))
+    number = int(value)
     return _SMALL[number] if 0 <= number < len(_SMALL) else Expr((((), number),))
 
 
@@ -232,16 +231,15 @@ def as_expr_of(atom: Atom) -> Expr:
 
 def constant_value(value: IntLike) -> int | None:
     """The int that the expression always is, or None."""
-    kind = type(value)
-    if kind is Expr:
-        terms = value.terms  # type: ignore[union-attr]
+    if type(value) is Expr:
+        terms = value.terms
         if not terms:
             return 0
         return terms[0][1] if len(terms) == 1 and not terms[0][0] else None
-    if kind is Symbol:
-        low, high = value.lower, value.upper  # type: ignore[union-attr]
+    if type(value) is Symbol:
+        low, high = value.lower, value.upper
         return low if low is not None and low == high else None
-    return value  # type: ignore[return-value]
+    return value
 
 
 def dot(left: Iterable[IntLike], right: Iterable[IntLike]) -> Expr:

@@ -12,9 +12,10 @@ def multiplied(a: Range, b: Range) -> Range:
     if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
         high = None if a[1] is None or b[1] is None else a[1] * b[1]
         return a[0] * b[0], high
-    if None in a or None in b:
+    (low, high), (other_low, other_high) = a, b
+    if low is None or high is None or other_low is None or other_high is None:
         return None, None
-    products = [p * q for p in a for q in b]  # type: ignore[operator]
+    products = [p * q for p in (low, high) for q in (other_low, other_high)]
     return min(products), max(products)
 
 

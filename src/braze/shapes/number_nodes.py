@@ -6,9 +6,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Protocol, TypeVar, final
 
 from braze.shapes.conditions import Condition
+
+_Number = TypeVar("_Number", int, float)
+
+
+class Arithmetic(Protocol):
+    """An operation on numbers: of ints an int, of floats a float."""
+
+    def __call__(self, left: _Number, right: _Number, /) -> _Number:
+        """The result."""
 
 
 @final
@@ -91,5 +100,7 @@ for _name in "eq ne lt le gt ge".split():
     setattr(FloatNode, _name, _comparison(getattr(operator, _name)))
 for _name in "add sub mul truediv pow mod".split():
     setattr(FloatNode, _name, _arithmetic(getattr(operator, _name)))
-FloatNode.float_truediv, FloatNode.float_pow = FloatNode.truediv, FloatNode.pow  # type: ignore[attr-defined]
-FloatNode.sym_min, FloatNode.sym_max = _arithmetic(min), _arithmetic(max)  # type: ignore[attr-defined]
+for _name in "truediv pow".split():
+    setattr(FloatNode, f"float_{_name}", getattr(FloatNode, _name))
+for _name, _extremum in (("sym_min", min), ("sym_max", max)):
+    setattr(FloatNode, _name, _arithmetic(_extremum))

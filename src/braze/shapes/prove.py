@@ -102,8 +102,7 @@ def _proven(expr: Expr, ranges: Ranges, depth: int) -> bool:
     for position, (monomial, coefficient) in enumerate(expr.terms):
         if len(monomial) == 1 and type(monomial[0]) is not Symbol:
             rest = Expr(expr.terms[:position] + expr.terms[position + 1 :])
-            way = _WAYS[type(monomial[0])]
-            if way(monomial[0], coefficient, rest, lambda e: _proven(e, ranges, depth - 1)):
+            if _without(monomial[0], coefficient, rest, lambda e: _proven(e, ranges, depth - 1)):
                 return True
     return _proven_apart(expr, ranges, depth)
 
@@ -146,8 +145,10 @@ def _by_operands(atom: Extremum, coefficient: int, rest: Expr, proven: _Try) -> 
     return any(tries) if atom.maximum is (coefficient > 0) else all(tries)
 
 
-_WAYS: dict[type, Callable[[object, int, Expr, _Try], bool]] = {
-    FloorDiv: _by_division,  # type: ignore[dict-item]
-    Mod: _by_remainder,  # type: ignore[dict-item]
-    Extremum: _by_operands,  # type: ignore[dict-item]
-}
+def _without(atom: Atom, coefficient: int, rest: Expr, proven: _Try) -> bool:
+    """Whether the sum is proven with a bound of the atom in its place."""
+    if isinstance(atom, FloorDiv):
+        return _by_division(atom, coefficient, rest, proven)
+    if isinstance(atom, Mod):
+        return _by_remainder(atom, coefficient, rest, proven)
+    return isinstance(atom, Extremum) and _by_operands(atom, coefficient, rest, proven)

@@ -36,7 +36,7 @@ from braze.shapes.expr import (
     modulo,
 )
 from braze.shapes.facts import Facts, Kind, Relation
-from braze.shapes.number_nodes import FloatNode
+from braze.shapes.number_nodes import Arithmetic, FloatNode
 from braze.shapes.prove import plain_least
 
 _Operation: TypeAlias = Callable[[Expr, Expr], Expr]
@@ -304,7 +304,7 @@ def hint_of(value: Any) -> Any:
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
-_OPERATIONS: dict[str, tuple[_Operation, Callable[[int, int], int]]] = {
+_OPERATIONS: dict[str, tuple[_Operation, Arithmetic]] = {
     "add": (lambda a, b: a + b, lambda a, b: a + b),
     "sub": (lambda a, b: a - b, lambda a, b: a - b),
     "mul": (lambda a, b: a * b, lambda a, b: a * b),
@@ -409,14 +409,14 @@ def _operator(name: str) -> tuple[Any, Any]:
         if isinstance(other, _INTEGERS):
             return self._as(_combined(name, self, other))
         if isinstance(other, float):
-            return number(int(self), other)  # type: ignore[arg-type]
+            return number(int(self), other)
         return NotImplemented
 
     def reflected(self: SymbolicSize, other: Any) -> Any:
         if isinstance(other, _INTEGERS):
             return self._as(_combined(name, other, self))
         if isinstance(other, float):
-            return number(other, int(self))  # type: ignore[arg-type]
+            return number(other, int(self))
         return NotImplemented
 
     return forward, reflected
@@ -576,7 +576,6 @@ def _install() -> None:
         setattr(SymbolicSize, f"__{name}__", forward)
         setattr(SymbolicSize, f"__r{name}__", reflected)
         setattr(SymbolicSize, name, _node_operator(name))
-    SymbolicSize.int_floordiv = SymbolicSize.floordiv  # type: ignore[attr-defined]
     for name in ("min", "max"):
         setattr(SymbolicSize, f"sym_{name}", _node_operator(name))
     for name in _COMPARISONS:
@@ -588,7 +587,8 @@ def _install() -> None:
     for name in ("bit_length", "bit_count", "to_bytes"):
         setattr(SymbolicSize, name, _of_number(name))
     named = {"pow": _power, "__pow__": _power, "__rpow__": _on_numbers("__rpow__")}
-    for name, method in {**named, "__divmod__": _divmod, "__hash__": object.__hash__}.items():
+    named |= {"__divmod__": _divmod, "int_floordiv": _node_operator("floordiv")}
+    for name, method in {**named, "__hash__": object.__hash__}.items():
         setattr(SymbolicSize, name, method)
 
 

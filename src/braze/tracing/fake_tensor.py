@@ -12,6 +12,7 @@ import torch
 from braze.compat import private_names as private
 from braze.compat.python.other_compilers import unseen_by_other_compilers
 from braze.compat.torch.aten import aten
+from braze.compat.torch.autograd_engine import AutogradFunction
 from braze.compat.torch.dispatcher import (
     disabled_torch_function,
     forbid_data_pointer,
@@ -134,13 +135,12 @@ class TracedTensor(torch.Tensor):
 
     __slots__ = ("place",)
     place: Place
+    _is_buffer: bool  # of one that stands for a buffer
 
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if op is aten._has_compatible_shallow_copy_type.default:
             return True  # asked by `become`
         raise Untraceable(f"{op}: a fake tensor was used outside the trace that made it")
@@ -193,7 +193,7 @@ class TracedTensor(torch.Tensor):
         _TENSOR_DATA.__set__(self, new_fake(place))
         self.place = place
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"TracedTensor({self.place.type}, value={self.place.value})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -244,7 +244,7 @@ def _new_fake(place: Place, requires_grad: bool) -> TracedTensor:
 
 
 @unseen_by_other_compilers
-class _Passing(torch.autograd.Function):
+class _Passing(AutogradFunction):
     @staticmethod
     def forward(ctx: Any, fake: TracedTensor) -> TracedTensor:
         return new_fake(fake.place)
@@ -262,7 +262,7 @@ def apart(tensor: Any) -> Any:
 
 def with_history(fake: TracedTensor) -> TracedTensor:
     """A fake tensor for the same place, behind a node of autograd's that passes gradients on."""
-    made: TracedTensor = _Passing.apply(fake)  # type: ignore[no-untyped-call]
+    made: TracedTensor = _Passing.apply(fake)
     return made
 
 

@@ -78,7 +78,9 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> TracedTensor:
             views_leaf, place.is_piece = _views_a_leaf(real), is_piece(real)
             place.forgets_itself = views_what_needs_no_gradient(real)
             # Its history lies outside the trace; with one inside it may be written to, as in eager.
-            fake = fake.view(fake.shape) if views_leaf else with_history(fake)  # type: ignore[assignment]
+            viewed = fake.view(fake.shape) if views_leaf else with_history(fake)
+            assert isinstance(viewed, TracedTensor)
+            fake = viewed
     elif real is not None and real.requires_grad:
         place.forgets_views = real._is_view()
     elif real is not None and real._is_view():
@@ -86,7 +88,7 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> TracedTensor:
     if is_parameter(real):
         fake._is_param = True
     if getattr(real, "_is_buffer", False):
-        fake._is_buffer = True  # type: ignore[attr-defined]
+        fake._is_buffer = True
     return fake
 
 

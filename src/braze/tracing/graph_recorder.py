@@ -12,6 +12,7 @@ from braze.compat.torch.aten import aten
 from braze.compat.torch.registered_ops import with_data
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Argument, Node, Value
+from braze.ir.graphs.region import RegionOp
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import ScalarType, TensorType, ValueType
 from braze.tracing.errors import Untraceable
@@ -99,7 +100,7 @@ class GraphRecorder:
 
     def emit_typed(
         self,
-        op: torch._ops.OpOverload,
+        op: torch._ops.OpOverload | RegionOp,
         args: Sequence[Argument],
         kwargs: dict[str, Argument],
         types: Any,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from braze.compat.torch.aten import aten
+from braze.compat.torch.aten import LinAlgError, aten
 from braze.ir.types import MASKS, TensorType
 from braze.shapes.demands import is_computed, symbolic_among
 from braze.shapes.symbolic import SymbolicSize
@@ -36,7 +36,7 @@ from braze.tracing.fake_tensor import Place, TracedTensor
 from braze.tracing.op_schema import OpFacts
 from braze.tracing.shape_rules.argument_types import place_type
 from braze.tracing.shape_rules.infer import freeze, infer, thaw
-from braze.tracing.shape_rules.strides import contiguous
+from braze.tracing.shape_rules.strides import as_operand, contiguous
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     factor = _largest_factor((others, tuple(named.values())))
     if factor is None:
         return False
-    total = sum(_count(t.shape) for t in tensors)  # type: ignore[arg-type, misc]
+    total = sum(_count(as_operand(t).shape) for t in tensors)
     is_exact = total <= _FEW and total * factor <= _MOST_RESULTS
     limit = _FEW if is_exact else _SEVERAL
     if factor * sum(_SEVERAL ** len(t.shape) for t in tensors) > _MOST_RESULTS:
@@ -252,7 +252,7 @@ def _refusal(facts: OpFacts, key: Any, is_exact: bool, modes: tuple[Any, ...]) -
         error = _raised(facts.op, types, named, fill)
         if error is None:
             return None
-    if isinstance(error, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+    if isinstance(error, LinAlgError):
         return None
     if is_exact:
         return error

@@ -10,7 +10,7 @@ import torch
 from braze.compat.torch.aten import aten
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor, is_detached
-from braze.tracing.shape_rules.strides import overlaps_itself, shares_elements
+from braze.tracing.shape_rules.strides import as_operand, overlaps_itself, shares_elements
 
 # The views whose elements may share memory where those of what they are made from do not; those of
 # `expand` are found by their strides.
@@ -69,4 +69,5 @@ def _shares_elements(place: Place) -> bool:
         if walk.step.op in _OVERLAPPING_VIEWS:
             break
         walk = walk.parent
-    return shares_elements(walk.type.shape, walk.type.stride)  # type: ignore[arg-type]
+    kind = as_operand(walk.type)
+    return shares_elements(kind.shape, kind.stride)

@@ -35,7 +35,7 @@ from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.lstm_decomposition import lstm
 from braze.tracing.masked_assignment import index_put, index_put_in_place, set_item
 from braze.tracing.memory_readers import MEMORY_READERS
-from braze.tracing.shape_rules.strides import is_contiguous, is_row_major
+from braze.tracing.shape_rules.strides import as_operand, is_contiguous, is_row_major
 from braze.tracing.shape_rules.views import completed_shape, numel_of, view_stride
 from braze.tracing.symbolic.speculative_copies import free_copy
 
@@ -108,19 +108,19 @@ def _of_rows(function: Any, left: Any, right: Any, bias: Any = None) -> Any:
     It is what layers of models ask for, and C++ would compare each stride to find that out."""
     if bias is not None or type(left) is not TracedTensor or type(right) is not TracedTensor:
         return None
-    kind: TensorType = left.place.type
+    kind = as_operand(left.place.type)
     shape, matrix = kind.shape, right.place.type.shape
     if len(shape) < 3 or len(matrix) != 2 or not _is_symbolic(left, ()):
         return None
     is_linear = function is functional.linear
-    is_dense = is_row_major(shape, kind.stride)  # type: ignore[arg-type]
+    is_dense = is_row_major(shape, kind.stride)
     if not is_dense or shape[-1] is not matrix[is_linear]:
         return None
     if torch.is_autocast_enabled(kind.device.type):  # it converts what is multiplied, not its rows
         return None
     if is_linear:
         right = right.t()
-    rows = left.view(numel_of(shape[:-1]), shape[-1])  # type: ignore[arg-type]
+    rows = left.view(numel_of(shape[:-1]), shape[-1])
     made = torch.mm(rows, right)
     return aten._unsafe_view.default(made, [*shape[:-1], matrix[not is_linear]])
 

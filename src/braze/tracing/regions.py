@@ -23,7 +23,7 @@ from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.graph_recorder import Call, GraphRecorder, node_of
 from braze.tracing.op_schema import OperatorKind, describe_op
-from braze.tracing.shape_rules.strides import contiguous
+from braze.tracing.shape_rules.strides import as_operand, contiguous
 
 if TYPE_CHECKING:
     from braze.tracing.tracer import Tracer
@@ -110,7 +110,7 @@ def _recorded(
     kinds = tuple(map(_type, types))
     with torch.set_grad_enabled(tracked or torch.is_grad_enabled()):
         arguments = (tuple(tracer.bind(values)), tuple(sizes))
-        made = tracer.recorder.emit_typed(op, arguments, {}, kinds)  # type: ignore[arg-type]
+        made = tracer.recorder.emit_typed(op, arguments, {}, kinds)
     flows = [tracked and each for each in op.differentiable]
     return [new_fake(Place(v.type, v, 0, each)) for v, each in zip(made, flows, strict=True)]
 
@@ -120,7 +120,7 @@ def _type(like: object) -> TensorType:
         return like
     assert isinstance(like, TracedTensor), like
     kind: TensorType = like.place.type
-    return contiguous(kind.dtype, kind.shape, kind.device)  # type: ignore[arg-type]
+    return contiguous(kind.dtype, as_operand(kind).shape, kind.device)
 
 
 def _is_own(recorder: GraphRecorder, value: Value, begun: int) -> bool:

@@ -31,7 +31,7 @@ from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.graph_inputs import input_type
 from braze.tracing.op_schema import OpFacts
 from braze.tracing.shape_rules.infer import freeze, thaw
-from braze.tracing.shape_rules.strides import contiguous
+from braze.tracing.shape_rules.strides import as_operand, contiguous
 from braze.tracing.symbolic.symbolic_float import COMPARISONS, SymbolicFloat
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _raised(op: Any, args: _Key, kwargs: _Key, default_dtype: torch.dtype) -> Ex
 def _tensor(argument: Any, name: str) -> Any:
     if type(argument) is TensorType:
         make = torch.zeros if name in _INDICES else torch.ones
-        return make(argument.shape, dtype=argument.dtype, device=argument.device)  # type: ignore[arg-type]
+        return make(as_operand(argument).shape, dtype=argument.dtype, device=argument.device)
     if isinstance(argument, (list, tuple)):
         return [_tensor(item, name) for item in argument]
     return argument
@@ -284,7 +284,7 @@ def _tie_float(tracer: Tracer, number: SymbolicFloat, question: _Question) -> No
     ends = found.ends()
     if number.compared is not None:
         for sign, end in ends:
-            COMPARISONS[sign](number, end)  # type: ignore[arg-type]  # the answer is guarded
+            COMPARISONS[sign](number, end)  # the answer is guarded
     elif ends and tracer.check_number is not None:
         held = tracer.recorder.read(number.tensor.place)
         if (held, found) not in tracer.integers:

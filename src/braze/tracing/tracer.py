@@ -85,7 +85,7 @@ class Tracer(dispatch.TorchDispatchMode):
     """
 
     def __init__(self, *, replayable: bool = True) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        dispatch.TorchDispatchMode.__init__(self)
         self.recorder = GraphRecorder()
         self.facts: Facts | None = None
         self.replayable = replayable
@@ -135,7 +135,7 @@ class Tracer(dispatch.TorchDispatchMode):
         kind = input_type(tensor, layout)
         if self.is_transformed and is_differentiated(tensor):
             kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, True)
-        return self._add_input(tensor, kind, tensor.storage_offset())  # type: ignore[arg-type]
+        return self._add_input(tensor, kind, int(tensor.storage_offset()))
 
     def add_input_of_type(self, type: TensorType) -> torch.Tensor:
         """A fake tensor for a graph input of which only the type is known."""
@@ -154,9 +154,10 @@ class Tracer(dispatch.TorchDispatchMode):
         if known is not None:
             return known
         check_traceable(tensor)
-        value = self.recorder.new_value(input_type(tensor))
+        kind = input_type(tensor)
+        value = self.recorder.new_value(kind)
         self.constants.append(Constant(value, tensor))
-        place = Place(value.type, value, tensor.storage_offset())  # type: ignore[arg-type]
+        place = Place(kind, value, int(tensor.storage_offset()))
         fake = new_fake(place)
         self._by_identity[id(tensor)] = fake
         return fake
@@ -561,7 +562,8 @@ def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
     """Fake tensors for values, of the values' own types or of those given."""
     if type(result) is Value:
         made = result.type if types is None else types
-        return new_fake(Place(made, result, 0, differentiable))  # type: ignore[arg-type]
+        assert isinstance(made, TensorType)
+        return new_fake(Place(made, result, 0, differentiable))
     if isinstance(result, tuple):
         if types is None:
             return tuple([_wrap(r, None, differentiable) for r in result])

@@ -16,7 +16,7 @@ from braze.ir.graphs.graph import Argument, Value
 from braze.ir.types import Size, TensorType
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Step
-from braze.tracing.shape_rules.strides import is_dense, memory_order
+from braze.tracing.shape_rules.strides import as_operand, is_dense, memory_order
 
 if TYPE_CHECKING:
     from braze.tracing.graph_recorder import GraphRecorder
@@ -84,7 +84,8 @@ def _permute(recorder: GraphRecorder, step: Step, before: Value, value: Value) -
 def _expand(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
     shape, given = _tensor(before).shape, _tensor(value).shape
     if shape != given:
-        if torch.Size(shape).numel() != torch.Size(given).numel():  # type: ignore[arg-type]
+        before_it, made = as_operand(_tensor(before)), as_operand(_tensor(value))
+        if torch.Size(before_it.shape).numel() != torch.Size(made.shape).numel():
             raise Untraceable("a write to an expanded tensor: elements share memory")
         return recorder.reshape(value, shape)
     return value

@@ -35,9 +35,7 @@ class WrapperFake(torch.Tensor):
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise Untraceable(f"{op} of a tensor subclass, outside of the trace")
 
     @property
@@ -45,7 +43,7 @@ class WrapperFake(torch.Tensor):
         """Raises Untraceable: a wrapper has no memory of its own."""
         raise Untraceable(f"the memory of a {self.outer_class.__qualname__}")
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"WrapperFake({self.outer_class.__qualname__})"
 
 

@@ -208,7 +208,7 @@ def _gradient(interpreter: Interpreter, tensor: Any, real: Any) -> Any:
     guard_context = interpreter.guard_context
     if real is None:
         if id(tensor) in interpreter.retaining:
-            return traced(torch.Tensor.grad.__get__, (tensor,), {})  # type: ignore[union-attr]
+            return traced(vars(torch.Tensor)["grad"].__get__, (tensor,), {})
         return interpreter.new_gradients.get(id(tensor))
     written = interpreter.side_effects.slots.get((id(tensor), "grad"))
     if written is not None:

@@ -20,7 +20,7 @@ from braze.ir.types import TensorType
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.graph_recorder import Call
 from braze.tracing.regions import RecordedRegion, record_region, trace_region
-from braze.tracing.shape_rules.strides import contiguous, is_dense
+from braze.tracing.shape_rules.strides import as_operand, contiguous, is_dense
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -81,14 +81,16 @@ def result_type(leaf: Any) -> TensorType:
     kind: TensorType = leaf.place.type
     if is_dense(kind.shape, kind.stride):
         return TensorType(kind.dtype, kind.shape, kind.stride, kind.device)
-    return contiguous(kind.dtype, kind.shape, kind.device)  # type: ignore[arg-type]
+    return contiguous(kind.dtype, as_operand(kind).shape, kind.device)
 
 
 def fresh_operand(interpreter: Interpreter, kind: TensorType, flows: bool) -> TracedTensor:
     """A fake tensor for what a turn of a loop is given. flows: gradients flow through it."""
     value = interpreter.tracer.recorder.new_value(kind)
     fake = new_fake(Place(kind, value, 0, True))
-    return fake.requires_grad_() if flows else fake  # type: ignore[return-value]
+    if flows:
+        fake.requires_grad_()
+    return fake
 
 
 def as_region(
@@ -147,7 +149,12 @@ def region_operands(
         needing = _with_history(interpreter.tracer.recorder.calls[:begun])
         if any(_needs(value, needing) for value in unknown):
             raise BreakRequested("condition", "gradients flow into a branch by another's memory")
-    return [touched[v] if v in touched else new_fake(Place(v.type, v)) for v in reads]  # type: ignore[arg-type]
+    return [touched[v] if v in touched else _fake_of(v) for v in reads]
+
+
+def _fake_of(value: Value) -> TracedTensor:
+    assert isinstance(value.type, TensorType)
+    return new_fake(Place(value.type, value))
 
 
 def call_recorded(

@@ -37,7 +37,7 @@ from braze.compat.torch.higher_order.operators import (
 )
 from braze.ir.graphs.region import RegionKind
 from braze.ir.types import TensorType
-from braze.tracing.shape_rules.strides import contiguous
+from braze.tracing.shape_rules.strides import as_operand, contiguous
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -175,7 +175,7 @@ def _recorded(interpreter: Interpreter, turn: _Turn, trees: Any) -> Any:
     begun, _ = tracer.bind_tracked([*turn.carried, *turn.rows])
     wanted = [*turn.kinds, *[row.place.type for row in turn.rows]]
     begun = [tracer.recorder.restride(value, kind) for value, kind in zip(begun, wanted)]
-    stacked = [contiguous(k.dtype, (length, *k.shape), k.device) for k in dense]  # type: ignore[arg-type]
+    stacked = [contiguous(k.dtype, (length, *as_operand(k).shape), k.device) for k in dense]
     kinds = [*turn.kinds, *stacked]
     results = iter(call_recorded(interpreter, op, operands, [*begun, *reads], kinds, trace.calls))
     filled = [None if leaf is None else next(results) for leaf in turn.leaves]

@@ -116,8 +116,8 @@ class PhaseWriter:
 
         return read
 
-    def _scratch_place(self, buffer: Buffer, coordinates: Sequence[object]) -> str:
-        place = index_text(offset(buffer, coordinates), self.sizes)  # type: ignore[arg-type]
+    def _scratch_place(self, buffer: Buffer, coordinates: Sequence[Expr | Scalar]) -> str:
+        place = index_text(offset(buffer, coordinates), self.sizes)
         if self.kernel.lanes:
             place = f"{place} * {self.kernel.lanes} + l"
         return f"{self.names[buffer]}[{place}]"
@@ -158,12 +158,12 @@ class PhaseWriter:
             return lines
         (across, _), (along, _) = loops
         width = self.kernel.chunks[1]
-        found: dict[tuple[Buffer, tuple[Expr, ...]], Load] = {}
+        found: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Load] = {}
         for statement in statements:
             value = scalar_of(statement)
             for load in certain_loads(value):
                 if load.buffer not in made:
-                    found.setdefault((load.buffer, load.coordinates), load)  # type: ignore[arg-type]
+                    found.setdefault((load.buffer, load.coordinates), load)
             made.add(statement.target)
         for key, load in found.items():
             place = offset(load.buffer, load.coordinates)

@@ -23,6 +23,7 @@ from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.prelude import prelude_for
 from braze.ir.kernels.kernel import SourceUnit
 from braze.ir.kernels.loops import Buffer, BufferView, Load
+from braze.ir.kernels.scalars import expressions
 from braze.ir.kernels.schedule import Kernel
 from braze.shapes.expr import as_expr, constant_value
 
@@ -92,9 +93,9 @@ def product_lines(kernel: Kernel, pointers: Mapping[Buffer, str]) -> list[str]:
 
 def sum_text(kernel: Kernel, load: Load) -> str:
     """The element of the tile's sums that a load of the product reads."""
-    row, column = load.coordinates[-2:]
+    row, column = expressions(load.coordinates[-2:])
     (m, _), (n, _) = kernel.phases[0].loops
-    texts = [index_text(place, {}) for place in (row, column)]  # type: ignore[arg-type]
+    texts = [index_text(place, {}) for place in (row, column)]
     return f"sums[({texts[0]} - {m}_first) * {kernel.chunks[1]} + {texts[1]} - {n}_first]"
 
 

@@ -51,7 +51,8 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
     for first, last in kernel_runs(schedule):
         entry = f"segment{len(segments)}"
         segments.append(Segment(entry, first, last))
-        sources.add_segment(entry, schedule.steps[first : last + 1])  # type: ignore[arg-type]
+        steps = schedule.steps[first : last + 1]
+        sources.add_segment(entry, [step for step in steps if isinstance(step, Kernel)])
     units = sources.units(1 if options.build_threads == 1 else _KERNELS_A_UNIT)
     return KernelSources(units, tuple(segments), table, sizes)
 

@@ -27,6 +27,7 @@ from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.device_model import DeviceModel
 from braze.ir.kernels.loops import BufferView
 from braze.ir.kernels.schedule import Kernel, Product
+from braze.ir.types import Size
 from braze.shapes.expr import as_expr, constant_value
 
 _GROUP = 8  # blocks of rows whose columns are read one after another
@@ -249,7 +250,7 @@ def _matrix(view: BufferView, pointer: str, rows: str, columns: str) -> str:
     return f"{parts[0]} + ({' + '.join(parts[1:])})"
 
 
-def _number(size: object) -> int:
-    found = constant_value(size)  # type: ignore[arg-type]
+def _number(size: Size) -> int:
+    found = constant_value(size)
     assert found is not None, size
     return found

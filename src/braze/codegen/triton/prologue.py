@@ -28,6 +28,7 @@ from braze.ir.device_model import DeviceModel
 from braze.ir.kernels.loops import Apply, Buffer, Cast, Index, Scalar
 from braze.ir.kernels.scalars import loads, substitute_symbols, walk
 from braze.ir.kernels.schedule import HEAVY_OPERATORS, ComputedMatrix, Kernel
+from braze.ir.types import Size
 from braze.shapes.expr import Expr, Symbol, as_expr, as_expr_of, constant_value, symbols
 
 
@@ -144,7 +145,7 @@ def _elements(buffer: Buffer) -> int:
     return math.prod([_number(size) for size in buffer.shape])
 
 
-def _number(size: object) -> int:
-    found = constant_value(size)  # type: ignore[arg-type]
+def _number(size: Size) -> int:
+    found = constant_value(size)
     assert found is not None, size
     return found

@@ -18,6 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.python.other_compilers import unseen_by_other_compilers
+from braze.compat.torch.autograd_engine import AutogradFunction
 from braze.compat.torch.registered_ops import custom_gradient
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph, Node, Value, replace_operands
@@ -85,7 +86,7 @@ class CustomGradient:
     ) -> list[torch.Tensor]:
         """The results, as what autograd makes of this node."""
         outside = {"captured": list(captured), "number": list(sizes)}
-        made = _Replayed.apply(self, list(results), outside, *inputs)  # type: ignore[no-untyped-call]
+        made = _Replayed.apply(self, list(results), outside, *inputs)
         return list(made)
 
     def __str__(self) -> str:
@@ -106,7 +107,9 @@ def without_custom_gradients(graph: Graph) -> Graph:
     for node in graph.nodes:
         node = replace_operands(node, new)
         if is_custom(node):
-            new.update(zip(node.outputs, node.args[1], strict=True))  # type: ignore[arg-type]
+            results: Sequence[Value] = node.args[1]
+            both = zip(node.outputs, results, strict=True)
+            new.update({value: result for value, result in both if value is not None})
         else:
             nodes.append(node)
     outputs = []
@@ -123,7 +126,7 @@ def without_custom_gradients(graph: Graph) -> Graph:
 
 
 @unseen_by_other_compilers
-class _Replayed(torch.autograd.Function):
+class _Replayed(AutogradFunction):
     @staticmethod
     def forward(ctx: Any, op: CustomGradient, results: Any, outside: Any, *inputs: Any) -> Any:
         made = tuple([result.detach() for result in results])

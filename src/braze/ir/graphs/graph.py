@@ -175,6 +175,13 @@ def needs_gradients(graph: Graph) -> bool:
     )
 
 
+def first_result(node: Node) -> Value:
+    """The first tensor that a node returns, of an operator that always defines it."""
+    value = node.outputs[0]
+    assert value is not None, node.op
+    return value
+
+
 def computed_symbol(node: Node) -> Symbol | None:
     """The symbol that stands for the number that a node computes: it is known from there on."""
     if len(node.outputs) != 1 or node.outputs[0] is None:

@@ -30,7 +30,15 @@ import torch
 from braze.ir.graphs.graph import Alias, Argument, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.graphs.region import RegionKind, RegionOp, graphs_of
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.types import DTYPE_NAMES, DTYPES_BY_NAME, ScalarType, Size, TensorType, ValueType
+from braze.ir.types import (
+    DTYPE_NAMES,
+    DTYPES_BY_NAME,
+    ScalarType,
+    Size,
+    TensorType,
+    ValueType,
+    known_sizes,
+)
 from braze.shapes.binding import SizeCheck, Sizes
 from braze.shapes.expr import (
     Expr,
@@ -461,15 +469,18 @@ class _Parser:
         if text.startswith("digest "):
             raise GraphSyntaxError(f"the tensor of constant {value} is needed to parse it")
         assert isinstance(value.type, TensorType)
+        shape, stride = known_sizes(value.type.shape), known_sizes(value.type.stride)
+        if shape is None or stride is None:
+            raise GraphSyntaxError(f"constant {value} has sizes that are symbols")
         items = self._argument(ast.parse(text, mode="eval").body)
         data = torch.tensor(items, dtype=value.type.dtype, device=value.type.device)
         strided = torch.empty_strided(
-            value.type.shape,  # type: ignore[arg-type]
-            value.type.stride,  # type: ignore[arg-type]
+            shape,
+            stride,
             dtype=value.type.dtype,
             device=value.type.device,
         )
-        return strided.copy_(data.reshape(value.type.shape))  # type: ignore[arg-type]
+        return strided.copy_(data.reshape(shape))
 
 
 def _undifferentiable(op: RegionOp, wanted: object, given: object) -> RegionOp:

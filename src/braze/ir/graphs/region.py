@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.python.other_compilers import unseen_by_other_compilers
+from braze.compat.torch.autograd_engine import AutogradFunction
 from braze.compat.torch.registered_ops import region
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph, Node
@@ -145,6 +146,13 @@ def is_region(node: Node) -> bool:
     return isinstance(node.op, RegionOp)
 
 
+def region_op(node: Node) -> RegionOp:
+    """The operator of a node that runs graphs."""
+    op: object = node.op
+    assert isinstance(op, RegionOp), node.op
+    return op
+
+
 def compile_regions(graph: Graph, compile: Callable[[Graph], Program]) -> Graph:
     """The graph whose regions have programs; equal regions share one."""
     if not any(map(is_region, graph.nodes)):
@@ -182,7 +190,7 @@ def call_region(
     if tracked and any(operand.requires_grad for operand in operands):
         if op.kind is RegionKind.SCAN_GRADIENT and not sizes:
             return _scan_gradient_by_turns(op, operands, execute)
-        return tuple(_TakenRegion.apply(op, sizes, types, execute, *operands))  # type: ignore[no-untyped-call]
+        return tuple(_TakenRegion.apply(op, sizes, types, execute, *operands))
     return execute(op, operands, sizes, types)
 
 
@@ -404,7 +412,7 @@ _RUN = {
 
 
 @unseen_by_other_compilers
-class _TakenRegion(torch.autograd.Function):
+class _TakenRegion(AutogradFunction):
     @staticmethod
     def forward(
         ctx: Any,

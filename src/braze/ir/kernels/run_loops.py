@@ -173,11 +173,15 @@ def _call(op: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any]) ->
     for n, argument in enumerate(schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
-        holder, key = (args, n) if n < len(args) else (kwargs, argument.name)
-        given = holder[key] if n < len(args) or key in kwargs else None  # type: ignore[index]
-        if given is not None:
-            holder[key] = pytree.tree_map(torch.clone, given)  # type: ignore[index]
-            clones.append(holder[key])  # type: ignore[index]
+        given = args[n] if n < len(args) else kwargs.get(argument.name)
+        if given is None:
+            continue
+        clone = pytree.tree_map(torch.clone, given)
+        if n < len(args):
+            args[n] = clone
+        else:
+            kwargs[argument.name] = clone
+        clones.append(clone)
     results = op(*args, **kwargs)
     listed = results if isinstance(results, tuple) else (results,)
     fresh = [r for r, d in zip(listed, schema.returns, strict=False) if d.alias_info is None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
@@ -125,6 +125,13 @@ def children(scalar: Scalar) -> tuple[Scalar, ...]:
 def walk(scalar: Scalar) -> Iterator[Scalar]:
     """Every node, parents first; one that is shared comes once: as a tree it may be huge."""
     return iter(_nodes(scalar))
+
+
+def expressions(coordinates: Sequence[Expr | Scalar]) -> tuple[Expr, ...]:
+    """Coordinates of which none is an element that is loaded (a gather)."""
+    found = tuple([place for place in coordinates if isinstance(place, Expr)])
+    assert len(found) == len(coordinates), coordinates
+    return found
 
 
 def loads(scalar: Scalar) -> Iterator[Load]:

@@ -177,9 +177,11 @@ def _are_disjoint(a: Definition, b: Definition) -> bool:
     """False only where both regions are boxes of step one that provably meet."""
     for first, second in zip(a.store, b.store, strict=True):
         (low, high), (other_low, other_high) = bounds(first), bounds(second)
-        if None in (low, high, other_low, other_high) or not _is_unit(first, second):
+        if low is None or high is None or other_low is None or other_high is None:
             return True
-        if high < other_low or other_high < low:  # type: ignore[operator]
+        if not _is_unit(first, second):
+            return True
+        if high < other_low or other_high < low:
             return True
     return 0 in (size for _, size in (*a.axes, *b.axes))
 

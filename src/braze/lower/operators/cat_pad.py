@@ -21,7 +21,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.lowering import OperatorCall
 from braze.lower.operators.views import positive, slice_start
-from braze.lower.rules import DONE, Lowered, View, add_rule, rule
+from braze.lower.rules import DONE, Body, Lowered, View, add_rule, rule
 from braze.shapes.expr import ZERO, Expr, as_expr, constant_value, maximum, minimum
 
 
@@ -449,12 +449,12 @@ def lower_glu(call: OperatorCall, self: Value, dim: int = -1) -> Lowered:
 def lower_unbind_copy(call: OperatorCall, self: Value, dim: int = 0) -> Lowered:
     dim = positive(dim, len(call.shape_of(self)))
     for position in range(len(call.node.outputs)):
-        fixed = plus(ZERO, position)
-        call.result(
-            position,
-            lambda at, fixed=fixed: call.read(self, (*at[:dim], fixed, *at[dim:])),  # type: ignore[misc]
-        )
+        call.result(position, _slice_of(call, self, dim, plus(ZERO, position)))
     return DONE
+
+
+def _slice_of(call: OperatorCall, value: Value, dim: int, place: Coordinate) -> Body:
+    return lambda at: call.read(value, (*at[:dim], place, *at[dim:]))
 
 
 @rule("unsafe_split.Tensor", any_dtype=True)

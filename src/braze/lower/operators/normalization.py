@@ -5,6 +5,7 @@ Moments take two passes, mean first: accurate where a single pass cancels.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -224,7 +225,7 @@ def lower_layer_norm(
     call.result(0, body)
     for position, place in ((1, mean), (2, scale)):
         if call.is_used(position):
-            call.result(position, lambda at, place=place: call.read(place, at))  # type: ignore[misc]
+            call.result(position, functools.partial(call.read, place))
     return DONE
 
 
@@ -304,5 +305,9 @@ def lower_group_norm(
     call.result(0, body)
     for position, place in ((1, mean), (2, scale)):
         if call.is_used(position):
-            call.result(position, lambda at, place=place: call.read(place, (*at, *zeros)))  # type: ignore[misc]
+            call.result(position, _of_group(call, place, zeros))
     return DONE
+
+
+def _of_group(call: OperatorCall, place: Stored, zeros: Coordinates) -> PointBody:
+    return lambda at: call.read(place, (*at, *zeros))

@@ -211,7 +211,7 @@ def lower_batch_norm_backward(
         """What is scaled: of dy alone where the statistics are constants."""
         if not train:
             return upstream(at)
-        moment, mean = (divide(call.read(s, at[1:2]), number) for s in sums)  # type: ignore[arg-type]
+        moment, mean = (divide(call.read(s, at[1:2]), number) for s in sums if s is not None)
         rest = apply("sub", upstream(at), mean)
         return apply("sub", rest, apply("mul", normal(at), moment))
 

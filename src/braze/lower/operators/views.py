@@ -23,7 +23,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import DONE, Lowered, Reinterpreted, View, add_rule, rule
-from braze.shapes.expr import ZERO, as_expr, bounds, constant_value, modulo
+from braze.shapes.expr import ZERO, Expr, as_expr, bounds, constant_value, modulo
 
 
 def positive(dim: int, rank: int) -> int:
@@ -306,7 +306,8 @@ def lower_as_strided(
         return None
     base = call.shape_of(self)
     last = address(tuple(as_expr(n) - 1 for n in size), stride, 0)
-    room, _ = bounds(as_expr(product(base)) - last)  # type: ignore[operator]
+    assert isinstance(last, Expr)
+    room, _ = bounds(as_expr(product(base)) - last)
     if not call.is_contiguous(self) or room is None or room < 1 or 0 in size:
         return None
     return View(self, lambda at: unravel(address(at, stride, 0), base))

@@ -21,7 +21,7 @@ from braze.frozen import frozen
 from braze.ir.graphs.graph import Constant, Graph, Node, Value
 from braze.ir.types import TensorType
 from braze.rewrite.constants.fold_constants import without_unread
-from braze.rewrite.editing import fresh_numbers, present, readers_of, seen_values
+from braze.rewrite.editing import fresh_numbers, present, readers_of, seen_values, type_of
 
 _NORM = aten._native_batch_norm_legit_no_training.default
 _DTYPES = (torch.float32, torch.float64)
@@ -157,8 +157,8 @@ class _Folder:
 
 def _is_same(norm: Node) -> bool:
     """Whether the norm leaves shape, dtype and order in memory as they are."""
-    (image, made) = norm.args[0].type, norm.outputs[0].type  # type: ignore[union-attr]
-    same = (image.shape, image.stride, image.dtype) == (made.shape, made.stride, made.dtype)  # type: ignore[union-attr]
+    image, made = type_of(norm.args[0]), type_of(norm.outputs[0])
+    same = (image.shape, image.stride, image.dtype) == (made.shape, made.stride, made.dtype)
     return same and image.dtype in _DTYPES
 
 

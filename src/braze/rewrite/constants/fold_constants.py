@@ -60,8 +60,8 @@ def with_constants(graph: Graph, made: dict[Value, torch.Tensor]) -> Graph:
     readers, seen = readers_of(graph), escaping_values(graph)
     for node in graph.nodes:  # what the caller gets is a new one in each call
         if any(value in seen for value in node.outputs):
-            for value in node.outputs:
-                made.pop(value, None)  # type: ignore[arg-type]
+            for value in present(node.outputs):
+                made.pop(value, None)
     gone = {node for node in graph.nodes if _is_folded(node, made) and not is_view(node.op)}
     if not gone:
         return graph

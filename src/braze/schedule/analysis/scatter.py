@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from braze.ir.kernels.loops import Buffer, Definition, Index, Load, Scatter, Statement
+from braze.ir.kernels.loops import Buffer, Definition, Index, Load, Scalar, Scatter, Statement
 from braze.ir.kernels.scalars import walk
 from braze.ir.kernels.schedule import Kernel, Store, offset, scatters
 from braze.schedule.analysis.strides import stride_along
@@ -63,8 +63,8 @@ def _in_positions(scatter: Scatter) -> set[Symbol]:
     return found
 
 
-def _expressions(position: object) -> Iterator[Expr]:
-    for node in walk(position):  # type: ignore[arg-type]
+def _expressions(position: Scalar) -> Iterator[Expr]:
+    for node in walk(position):
         if isinstance(node, Index):
             yield node.expr
         elif isinstance(node, Load):

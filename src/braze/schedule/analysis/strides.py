@@ -10,7 +10,7 @@ from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer, Definition, Index, Load, Reduce, Scalar, Scatter
 from braze.ir.kernels.scalars import walk
 from braze.ir.kernels.schedule import offset
-from braze.shapes.expr import Expr, Monomial, Symbol, as_expr, constant_value, symbols
+from braze.shapes.expr import Expr, Monomial, Symbol, as_expr, as_expr_of, constant_value, symbols
 
 Access = tuple[Buffer, Expr]
 
@@ -57,11 +57,6 @@ def stride_along(expr: Expr, symbol: Symbol) -> Expr | None:
         elif any(symbol in symbols(as_expr_of(atom)) for atom in monomial):
             return None
     return total
-
-
-def as_expr_of(atom: object) -> Expr:
-    """An atom of an expression as an expression."""
-    return Expr((((atom,), 1),))  # type: ignore[arg-type]
 
 
 def load_walks(scalar: Scalar) -> Iterator[Walk]:

@@ -491,13 +491,16 @@ def _rename(order: Order) -> tuple[Order, dict[Symbol, Expr]]:
 
 
 def _rewrite(phase: Phase, replacements: Mapping[Symbol, Expr], loops: tuple[Loop, ...]) -> Phase:
+    def stored(statement: Store) -> Store:
+        return replace(
+            statement,
+            coordinates=tuple(substitute(c, replacements) for c in statement.coordinates),
+            value=substitute_symbols(statement.value, replacements),
+        )
+
     def rewrite(statement: Store | Accumulate) -> Store | Accumulate:
         if isinstance(statement, Store):
-            return replace(
-                statement,
-                coordinates=tuple(substitute(c, replacements) for c in statement.coordinates),
-                value=substitute_symbols(statement.value, replacements),
-            )
+            return stored(statement)
         position = statement.position
         if position is not None:
             position = substitute(position, replacements)
@@ -505,4 +508,4 @@ def _rewrite(phase: Phase, replacements: Mapping[Symbol, Expr], loops: tuple[Loo
         return replace(statement, body=body, position=position)
 
     body = tuple(map(rewrite, phase.body))
-    return Phase(loops, body, tuple(map(rewrite, phase.row)))  # type: ignore[arg-type]
+    return Phase(loops, body, tuple(map(stored, phase.row)))

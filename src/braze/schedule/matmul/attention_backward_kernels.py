@@ -386,8 +386,9 @@ class _Group:
             at = (as_expr(own), as_expr(e))
             coordinates = (as_expr(b), *(at[::-1] if reader.turned else at))
             sums.append(WeighedSum(reader.target, weight, reader.matrix))
-            origin = self._steps[reader.number].call.origin  # type: ignore[union-attr]
-            store = Store(reader.target, coordinates, Load(reader.target, coordinates), origin)
+            step, made = self._steps[reader.number], Load(reader.target, coordinates)
+            assert isinstance(step, ExternStep)
+            store = Store(reader.target, coordinates, made, step.call.origin)
             phases.append(Phase(((own, size), (e, reader.matrix.width)), (store,)))
         used = {load.buffer for weight in weights for load in loads(weight)}
         products = tuple(p for p in self.products.values() if p.target in used)

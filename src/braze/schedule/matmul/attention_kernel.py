@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -322,9 +322,9 @@ def _row_store(
     is_plain = store.target.dtype in (torch.float32, torch.bool)
     strange = [] if is_plain else [store]
 
-    def replaced(node: Scalar, below: object) -> Scalar:
+    def replaced(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if not isinstance(node, Load):
-            return replace_children(node, below)  # type: ignore[arg-type]
+            return replace_children(node, below)
         kind, body = folds.get(node.buffer, ("", node))
         if kind == "max" and body == score:
             return Load(_MOST, ())
@@ -349,13 +349,13 @@ def _resolved(
     """The scalar, with what was computed in place of loads of it."""
     strange = []
 
-    def replaced(node: Scalar, below: object) -> Scalar:
+    def replaced(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(node, Load) and node.buffer in values:
             coordinates, value = values[node.buffer]
             if coordinates != node.coordinates:
                 strange.append(node)
             return value
-        return replace_children(node, below)  # type: ignore[arg-type]
+        return replace_children(node, below)
 
     found = rebuild(scalar, replaced)
     return None if strange else found

@@ -39,14 +39,15 @@ def pack_once(final: Rewritten, names: Names) -> Rewritten:
     steps: list[Step] = [_with_panels(step, matrices, names) for step in final.steps]
     if not matrices:
         return final
-    made = dict(zip(final.steps, steps, strict=True))
+    both = zip(final.steps, steps, strict=True)
+    made = {step: packed for step, packed in both if isinstance(packed, Kernel)}
     pairs = [(made[one], made[other]) for one, other in final.alike]
     alike = [pair for pair in pairs if len({_is_packed(each) for each in pair}) == 1]
     return replace(
         final,
         steps=(ExternStep(_call(matrices)), *steps),
         settled=final.settled + 1,
-        alike=tuple(alike),  # type: ignore[arg-type]
+        alike=tuple(alike),
     )
 
 

@@ -170,7 +170,8 @@ class _Search:
         if any(read in (source, made) for s in before for read in _read(s)):
             return False
         for n in scatters:
-            body = self.statements[n].body  # type: ignore[union-attr]
+            statement = self.statements[n]
+            body = statement.body if isinstance(statement, Definition) else None
             if not isinstance(body, Scatter) or body.kind != "set":
                 return False
         return True

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from braze.ir.kernels.loops import Buffer, Definition, Load, LoopProgram, Scalar, Statement
-from braze.ir.kernels.scalars import loads, rebuild, replace_children
+from braze.ir.kernels.scalars import expressions, loads, rebuild, replace_children
 from braze.schedule.memory.rematerialize import Lives
 from braze.schedule.simplify.normalize import Names
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value
@@ -125,8 +125,8 @@ def _reading(statement: Statement, kept: dict[Buffer, tuple[Buffer, tuple[int, .
         found = replace_children(node, below)
         if isinstance(found, Load) and found.buffer in kept:
             part, low = kept[found.buffer]
-            at = zip(found.coordinates, low, strict=True)
-            there = tuple(as_expr(place) - first for place, first in at)  # type: ignore[arg-type]
+            at = zip(expressions(found.coordinates), low, strict=True)
+            there = tuple(place - first for place, first in at)
             return replace(found, buffer=part, coordinates=there)
         return found
 

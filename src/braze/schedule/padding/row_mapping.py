@@ -88,7 +88,7 @@ def is_below(value: Expr, end: Expr, extents: Mapping[Symbol, Size]) -> bool:
         return True
     low, high = bounds(value)
     most, number = end - 1, constant_value(end)
-    if None not in (low, number, high) and low >= 0 and high < number:  # type: ignore[operator]
+    if low is not None and low >= 0 and high is not None and number is not None and high < number:
         return True
     plain = all(
         coefficient > 0 and all(type(atom) is Symbol for atom in monomial)

@@ -414,10 +414,10 @@ def _over(step: Kernel, symbol: Symbol, tasks: int, moved: Mapping[Buffer, Buffe
     """The kernel with its loop over `tasks` parts in new buffers."""
     longer = Symbol(symbol.name, 0, tasks - 1)
 
-    def replaced(node: Scalar, below: object) -> Scalar:
+    def replaced(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(node, Load) and node.buffer in moved:
             node = replace(node, buffer=moved[node.buffer])
-        return replace_children(node, below)  # type: ignore[arg-type]
+        return replace_children(node, below)
 
     (phase,) = step.phases
     body = []

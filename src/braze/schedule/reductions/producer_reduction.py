@@ -14,12 +14,12 @@ be a value of the group (c).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer, Index, InRange, Load, Scalar
-from braze.ir.kernels.scalars import loads, rebuild, replace_children, walk
+from braze.ir.kernels.scalars import expressions, loads, rebuild, replace_children, walk
 from braze.ir.kernels.schedule import Accumulate, Kernel, Step, Store, offset
 from braze.schedule.memory.allocate import may_move, written
 from braze.schedule.memory.inplace_inputs import Rewritten
@@ -95,9 +95,9 @@ class _Place:
         if None in read.values():
             return None
 
-        def moved(node: Scalar, below: object) -> Scalar:
+        def moved(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
             found = read.get(node) if isinstance(node, Load) else None
-            return found or replace_children(node, below)  # type: ignore[arg-type]
+            return found or replace_children(node, below)
 
         value = rebuild(store.value, moved)
         return replace(store, coordinates=self.coordinates, value=value)
@@ -107,7 +107,7 @@ class _Place:
         if (kind.shape, kind.stride) == (wanted.shape, wanted.stride):
             there = self._is_there(offset(kind, load.coordinates))
             return replace(load, coordinates=self.coordinates) if there else None
-        places = [substitute(c, {self.point: self.at}) for c in load.coordinates]  # type: ignore[arg-type]
+        places = [substitute(c, {self.point: self.at}) for c in expressions(load.coordinates)]
         alike = all(symbols(c) <= {self.lane} for c in places)
         return replace(load, coordinates=tuple(places)) if alike else None
 

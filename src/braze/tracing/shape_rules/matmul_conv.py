@@ -17,6 +17,7 @@ from braze.tracing.shape_rules.strides import (
     as_rows,
     channels_last_stride,
     contiguous,
+    contiguous_stride,
     is_contiguous,
     is_same,
     preserved_stride,
@@ -362,7 +363,7 @@ def _pooled(
 def _like_format(x: Operand, shape: Shape) -> Shape:
     if suggests_channels_last(x.shape, x.stride):
         return channels_last_stride(shape)
-    return contiguous(x.dtype, shape, x.device).stride  # type: ignore[return-value]
+    return contiguous_stride(shape)
 
 
 @rule(aten._adaptive_avg_pool2d.default)

@@ -11,7 +11,7 @@ import torch
 from braze.compat.torch.aten import aten
 from braze.ir.types import TensorType
 from braze.tracing.errors import Untraceable
-from braze.tracing.shape_rules.strides import tensor_type
+from braze.tracing.shape_rules.strides import as_operand, tensor_type
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -78,8 +78,8 @@ _MOST_ZEROS = 1 << 20
 
 def _of_zeros(argument: Any) -> Any:
     if type(argument) is TensorType:
-        dtype, shape, stride = argument.dtype, argument.shape, argument.stride
-        return torch.empty_strided(shape, stride, dtype=dtype, device=_CPU).zero_()  # type: ignore[arg-type]
+        kind = as_operand(argument)
+        return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=_CPU).zero_()
     if isinstance(argument, (list, tuple)):
         return [_of_zeros(a) for a in argument]
     return argument
@@ -87,7 +87,8 @@ def _of_zeros(argument: Any) -> Any:
 
 def _of_one_element(argument: Any) -> Any:
     if type(argument) is TensorType:
-        return torch.empty((), dtype=argument.dtype, device=_CPU).expand(argument.shape)  # type: ignore[arg-type]
+        one = torch.empty((), dtype=argument.dtype, device=_CPU)
+        return one.expand(as_operand(argument).shape)
     if isinstance(argument, (list, tuple)):
         return [_of_one_element(a) for a in argument]
     return argument
@@ -150,12 +151,8 @@ def _has_tensor(argument: Any) -> bool:
 
 def _to_meta(argument: Any) -> Any:
     if type(argument) is TensorType:
-        return torch.empty_strided(
-            argument.shape,  # type: ignore[arg-type]
-            argument.stride,  # type: ignore[arg-type]
-            dtype=argument.dtype,
-            device=_META,
-        )
+        kind = as_operand(argument)
+        return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=_META)
     if isinstance(argument, (list, tuple)):
         return [_to_meta(a) for a in argument]
     return argument
@@ -179,11 +176,12 @@ def infer_view_by_meta(
     kwargs: dict[str, Any],
 ) -> Any:
     """(type, storage offset) of the view, or a tuple of those, nested as the operator returns."""
-    shape, stride = viewed.shape, viewed.stride
+    kind = as_operand(viewed)
+    shape, stride = kind.shape, kind.stride
     last = sum((size - 1) * step for size, step in zip(shape, stride))
     reached = (max(offset + last + 1, 0),)
-    memory = torch.empty(reached, dtype=viewed.dtype, device=_META)  # type: ignore[arg-type]
-    on_meta = memory.as_strided(shape, stride, offset)  # type: ignore[arg-type]
+    memory = torch.empty(reached, dtype=viewed.dtype, device=_META)
+    on_meta = memory.as_strided(shape, stride, offset)
     result = op(on_meta, *args, **kwargs)
     if isinstance(result, torch.Tensor):
         return _view_type(result, viewed.device), result.storage_offset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 
@@ -37,6 +37,12 @@ class Operand(Protocol):
     @property
     def requires_grad(self) -> bool:
         """Whether its gradient is asked for."""
+
+
+def as_operand(kind: TensorType) -> Operand:
+    """The type of a fake tensor as shape rules and PyTorch compute with it: graphs say that sizes
+    are expressions, but until a trace ends they are SymInts."""
+    return cast(Operand, kind)
 
 
 @functools.lru_cache(maxsize=1 << 16)

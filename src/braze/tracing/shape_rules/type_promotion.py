@@ -54,7 +54,9 @@ def promoted(operands: tuple[Any, ...]) -> torch.dtype:
             level, dtype = 2, number_dtype(operand)
         known = ranked[level]
         ranked[level] = dtype if known is None else torch.promote_types(known, dtype)
-    return _combine(ranked[0], _combine(ranked[1], ranked[2]))  # type: ignore[return-value]
+    found = _combine(ranked[0], _combine(ranked[1], ranked[2]))
+    assert found is not None, operands
+    return found
 
 
 def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:

@@ -238,9 +238,10 @@ class Expressions(SizeRewriter):
         """Every symbol that is left, and what it is in terms of inputs' symbols."""
         facts = self.facts
         return [
-            (self._final[symbol], facts.in_inputs(as_expr(symbol)))  # type: ignore[misc]
-            for symbol in facts.hints
+            (final, facts.in_inputs(as_expr(symbol)))
+            for symbol, final in self._final.items()
             if symbol not in facts.written
+            and isinstance(final, Symbol)
             and (facts.data is None or symbol not in facts.data.order)
         ]
 

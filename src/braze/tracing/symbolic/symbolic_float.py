@@ -420,7 +420,7 @@ _UNARY: dict[str, tuple[Any, Callable[..., Any]]] = {
     "neg": (aten.neg.default, operator.neg),
     "abs": (aten.abs.default, abs),
 }
-COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[str, Callable[[float | SymbolicFloat, float], bool]] = {
     name: getattr(operator, name) for name in "eq ne lt le gt ge".split()
 }
 _ON_NUMBERS: dict[str, Callable[..., Any]] = {
