@@ -354,7 +354,9 @@ def bisect(
     if gone_essentials():
         raise _nothing_is_compiled()
     is_compiled = MARKS.of(function) is Mark.COMPILED
-    original = function.__wrapped__ if is_compiled else function  # type: ignore[attr-defined]
+    original = function
+    if is_compiled and hasattr(function, "__wrapped__"):
+        original = function.__wrapped__
     if isinstance(function, torch.nn.Module):
         original = targets.original_module(function)
         is_compiled = original is not function

@@ -271,7 +271,7 @@ class Options:
         "which guards are asked: a function of their entries that returns a bool for each (those "
         "of `torch.compiler`, `skip_guard_on_globals_unsafe` and its kin); those that keep kernels "
         "within their memory are asked all the same",
-        Callable,  # type: ignore[arg-type] # a class as others are, to isinstance
+        Callable,  # type: ignore[arg-type]  # a class as others are, to isinstance
         _NONE,
     )
 

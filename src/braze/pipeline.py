@@ -677,7 +677,7 @@ class FrameCompiler:
             module = to_fx(captured)
             recorder.emit("graph_code", lambda: print_module(module))
             recorder.emit("graph_sizes", lambda: print_sizes(module))
-            example_inputs = compile_entry_check((), captured.inputs)(request.values) or []
+            example_inputs = compile_entry_check((), captured.inputs).check(request.values) or []
             try:
                 most = self.options.recompile_limit if is_symbolic(captured) else 0
                 compiler = hiding_numbers(compiler, captured.inputs, example_inputs)

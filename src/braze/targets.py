@@ -349,8 +349,8 @@ def run_only(compiled: Any) -> Any:
     dispatcher = _DISPATCHERS.add(call.dispatcher.without_compiling())
     compile_callees(dispatcher)
     if isinstance(call, CompiledCallable):
-        function = call.__wrapped__  # type: ignore[attr-defined]
-        return _owned(CompiledCallable(function, dispatcher), dispatcher, function)
+        function = call._torchdynamo_orig_callable
+        return _owned(CompiledCallable(function, dispatcher), dispatcher, function)  # type: ignore[arg-type]
     calls = ModuleCalls(dispatcher)
     original = original_of(compiled)
     made = shield(original, calls.call, forward=calls.forward)

@@ -491,7 +491,7 @@ def first_difference(seed: int) -> str:
     tree = build_guard_tree(guards, inputs)
     verify_guard_tree(tree)
     generated = _generated_check(tree.guards(), inputs, tree.guards())
-    check = compile_entry_check(guards, inputs)
+    check = compile_entry_check(guards, inputs).check
     made: list[str] = []
     for _ in range(_CHANGES):
         for _ in range(2):  # the second call that passes leaves a snapshot

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -264,8 +264,7 @@ def never_hold(patch: pytest.MonkeyPatch) -> None:
         def check(values: Any) -> None:
             return None
 
-        check.memory = compile_check(guards, inputs).memory  # type: ignore[attr-defined]
-        return check
+        return replace(compile_check(guards, inputs), check=check)
 
     patch.setattr(entries, "compile_entry_check", compile_wrong_check)
 

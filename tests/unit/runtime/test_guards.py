@@ -547,7 +547,7 @@ def full_frame() -> FrameValues:
     "source, value", SOURCES, ids=lambda part: str(part).split(" at 0x")[0][:40]
 )
 def test_sources(source: Source, value: Any) -> None:
-    check = compile_entry_check([], [source])
+    check = compile_entry_check([], [source]).check
     here = full_frame()
     assert check(here) == [value]
     assert read_source(source, here) is value or read_source(source, here) == value
@@ -556,7 +556,7 @@ def test_sources(source: Source, value: Any) -> None:
 
 def test_a_missing_item_of_a_defaultdict_is_not_made() -> None:
     values = defaultdict(list)
-    check = compile_entry_check([], [ItemSource(X, "missing")])
+    check = compile_entry_check([], [ItemSource(X, "missing")]).check
     assert check(frame(x=values)) is None
     assert not values
     with pytest.raises(READ_FAILURES):
@@ -574,11 +574,11 @@ def test_unreachable_source_is_worded() -> None:
 def test_sub_sources_are_read_once() -> None:
     weight = ItemSource(InstanceDictSource(AttributeSource(X, "a")), "w")
     bias = ItemSource(InstanceDictSource(AttributeSource(X, "a")), "b")
-    check = compile_entry_check(
+    made = compile_entry_check(
         [Guard(weight, GuardKind.TYPE_MATCH, int), Guard(bias, GuardKind.TYPE_MATCH, int)],
         [weight, bias],
     )
-    text = check.memory.generated.__braze_source__  # type: ignore[attr-defined]
+    text = made.memory.generated.__braze_source__
     assert text.count("L['x']") == 1 and text.count(".__dict__") == 1
 
 
@@ -596,8 +596,9 @@ def test_modules_attributes_are_read_from_their_dicts_where_guards_allow() -> No
         Guard(ObjectSource("B", cls), K.CLASS_LOOKUPS, tuple((n, ABSENT) for n in names)),
         Guard(InstanceDictSource(layer), K.DICT_LACKS, frozenset(names)),
     ]
-    check = compile_entry_check(guards, [weight, mean])
-    text = check.memory.generated.__braze_source__  # type: ignore[attr-defined]
+    made = compile_entry_check(guards, [weight, mean])
+    check = made.check
+    text = made.memory.generated.__braze_source__
     assert "r1['weight'] if 'weight' in r1" in text or "['_parameters']" in text
     assert check(frame(x=model)) == [model[0].weight, model[0].running_mean]
     model[0].__dict__["weight"] = None

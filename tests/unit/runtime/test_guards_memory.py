@@ -59,7 +59,7 @@ def _called(pairs: Iterator[tuple[Layer, Any]]) -> SnapshotMemory:
     for layer, cache in pairs:
         assert torch.equal(function(layer, cache, x), forward(layer, cache, x))
     (entry,) = dispatcher.caches()[0].entries
-    memory: SnapshotMemory = entry.check.memory  # type: ignore[attr-defined]
+    memory: SnapshotMemory = entry.memory
     return memory
 
 
@@ -116,7 +116,7 @@ def test_a_bound_method_made_at_each_call(monkeypatch: pytest.MonkeyPatch) -> No
         assert torch.equal(compiled(layers[0].shifted, x), call(layers[0].shifted, x))
     assert len(made) == 1
     (entry,) = dispatcher.caches()[0].entries
-    (taken,) = entry.check.memory._snapshots.values()  # type: ignore[attr-defined]
+    (taken,) = entry.memory._snapshots.values()
     assert taken.snapshot.proven >= _CALLS - 2
     for method in (layers[1].shifted, layers[0].scaled, layers[1].scaled, layers[0].shifted):
         assert torch.equal(compiled(method, x), call(method, x))

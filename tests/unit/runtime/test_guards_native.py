@@ -119,13 +119,14 @@ def test_tensors_of_many_kinds_are_told_apart() -> None:
     assert LOADER.wait() is not None
     for sample in KINDS:
         guard = Guard(x, GuardKind.TENSOR_MATCH, facts(sample, is_leaf=sample.is_leaf))
-        check = compile_entry_check([guard], [x])
+        made = compile_entry_check([guard], [x])
+        check = made.check
         for _ in range(3):
             assert check(FrameValues({"x": sample}, (), {})) is not None
         for other in [*KINDS, sample]:
             frame = FrameValues({"x": other}, (), {})
             expected = compile_guards([guard])(frame)
-            for known in check.memory.checks:  # type: ignore[attr-defined]
+            for known in made.memory.checks:
                 assert (known(frame) is not None) is expected, (sample, other)
 
 

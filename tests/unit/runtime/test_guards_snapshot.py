@@ -123,7 +123,7 @@ class GuardContext:
         self.entry = entry
         self.bind = make_binder(forward)
         self.frame = FrameValues(self.bind(self.model, self.x), (), self.globals)
-        self.memory: SnapshotMemory = entry.check.memory  # type: ignore[attr-defined]
+        self.memory: SnapshotMemory = entry.memory
         self.memory.remember(self.frame)
 
     def answer(self) -> list[Any] | None:
@@ -525,7 +525,7 @@ def test_a_tensor_that_is_given_twice_is_noticed() -> None:
     entry = dispatcher.caches()[0].entries[0]
     frame = FrameValues({"self": model, "x": x}, (), forward.__globals__)
     assert entry.check(frame) is not None
-    assert entry.check.memory.checks[0](frame) is not None  # type: ignore[attr-defined]
+    assert entry.memory.checks[0](frame) is not None
     frame.locals["x"] = model.count
     assert entry.check(frame) is None
     frame.locals["x"] = torch.zeros(3)

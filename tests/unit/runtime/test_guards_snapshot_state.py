@@ -40,7 +40,7 @@ class Trained:
         self.entry = dispatcher.caches()[0].entries[0]
         self.frame = FrameValues({"optimizer": self.optimizer}, (), function.__globals__)
         assert self.entry.check(self.frame) is not None
-        self.memory = self.entry.check.memory  # type: ignore[attr-defined]
+        self.memory = self.entry.memory
 
     @property
     def state(self) -> Any:

@@ -305,8 +305,9 @@ def _guard_missing(interpreter: Interpreter, call: _CachedCall) -> None:
     if call.tensor is None:
         guard_context.guard(None, GuardKind.HOLDS, CachedResult(call.cached, call.key, NOTHING))
         return
-    given = call.args if isinstance(call.tensor, int) else call.kwargs
-    source = guard_context.source_of(given[call.tensor])  # type: ignore[index]
+    place = call.tensor
+    given = call.args[place] if isinstance(place, int) else call.kwargs[place]
+    source = guard_context.source_of(given)
     asked = Uncached(call.cached, call.args, call.kwargs, call.tensor)
     guard_context.guard(source, GuardKind.UNCACHED, asked)
 

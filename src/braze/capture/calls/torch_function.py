@@ -59,9 +59,7 @@ class Overrider(torch.Tensor):
         return next(_parts((args, kwargs), Overrider)).ask(func, args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise Untraceable(f"{op}, which does not ask for {_NAME}")
 
 

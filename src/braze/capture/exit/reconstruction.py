@@ -599,8 +599,9 @@ def _settled(text: ShownText) -> str:
 def _of_exception(value: BaseException, cls: type) -> tuple[Any, dict[str, Any]]:
     """The arguments of an exception, and what it keeps beside its dict: in slots, and in fields
     that its C code tells to pickle."""
-    builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
-    reduced: Any = builtin.__reduce__(value)  # type: ignore[call-arg]
+    bases = [base for base in cls.__mro__ if issubclass(base, BaseException)]
+    builtin = next(base for base in bases if not base.__flags__ & _HEAP_TYPE)
+    reduced: Any = builtin.__reduce__(value)
     space = instance_dict(value) or {}
     told = (reduced[2] if len(reduced) > 2 else None) or {}
     fields = {name: item for name, item in told.items() if name not in space}

@@ -47,12 +47,13 @@ def ended_guard(captured: CapturedFrame) -> tuple[Guard, str] | None:
     Only what can be told without running anything: an effect that is not understood ends none.
     """
     guards: dict[Source | None, list[Guard]] = {}
-    lasting = {LocalSource(name) for name in _own_names(captured.code)}
+    lasting: set[Source] = {LocalSource(name) for name in _own_names(captured.code)}
     for guard in captured.guards:
         if guard.kind in _KINDS:
             guards.setdefault(guard.source, []).append(guard)
         elif guard.kind is GuardKind.TYPE_MATCH and issubclass(guard.expected, _LASTING):
-            lasting.add(guard.source)  # type: ignore[arg-type]
+            assert guard.source is not None
+            lasting.add(guard.source)
     # A gradient that was None is seldom what makes the next call another program: asked last.
     for effect in sorted(captured.effects, key=lambda effect: isinstance(effect, SetAttribute)):
         for source in _written(effect, lasting):

@@ -92,6 +92,7 @@ _OWN_MODULES = frozenset(
 Prepared = tuple[Frame | None, Any]
 # A `__call__` may be an instance that is called in its turn.
 _MAX_INDIRECTIONS = 100
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
 
@@ -100,7 +101,8 @@ def prepare(
 ) -> Prepared:
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
     if interpreter.reorders and is_reorderable(interpreter, function):
-        return None, call_later(interpreter, function, args, kwargs)  # type: ignore[func-returns-value]
+        call_later(interpreter, function, args, kwargs)
+        return None, None
     known = interpreter.known_calls
     if known.marks != MARKS.changes:
         known.forget()
@@ -217,9 +219,7 @@ _CALLED_OBJECTS: dict[type, Any] = {
     Transformed: call_transformed,
     Whole: call_whole,
     CompiledHere: call_compiled_here,
-    operator.itemgetter: _call_getter,
-    operator.attrgetter: _call_getter,
-    operator.methodcaller: _call_getter,
+    **dict.fromkeys(_GETTERS, _call_getter),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import copyreg
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.objects.attribute_load import instance_dict
 from braze.capture.state.guard_context import TENSORS, is_identity
 from braze.capture.state.side_effects import EXACT
+from braze.compat.python.stub_gaps import NEW_OBJECT, NEW_OBJECT_WITH_KEYWORDS
 from braze.ir.captured.guard import ABSENT
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _reduced(interpreter: Interpreter, owner: Any, cls: type) -> Any:
     """What makes a new instance, its arguments, its state and its items."""
     guard_context = interpreter.guard_context
     given: tuple[Any, ...] = ()
-    made_by: Any = copyreg.__newobj__  # type: ignore[attr-defined]
+    made_by = NEW_OBJECT
     if issubclass(cls, collections.OrderedDict):
         return cls, (), _asked_state(interpreter, owner, cls), *_items(interpreter, owner, cls)
     if guard_context.lookup(cls, "__getnewargs_ex__") is not ABSENT:
@@ -129,7 +129,7 @@ def _reduced(interpreter: Interpreter, owner: Any, cls: type) -> Any:
         if type(both) is not tuple or [*map(type, both)] != [tuple, dict]:
             raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
         positional, keywords = both
-        made_by, given = copyreg.__newobj_ex__, (positional, keywords)  # type: ignore[attr-defined]
+        made_by, given = NEW_OBJECT_WITH_KEYWORDS, (positional, keywords)
     elif guard_context.lookup(cls, "__getnewargs__") is _ITEMS_OF_TUPLE:
         given = ((*tuple.__iter__(interpreter.side_effects.contents(owner)),),)
     elif guard_context.lookup(cls, "__getnewargs__") is not ABSENT:

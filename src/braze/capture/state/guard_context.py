@@ -572,7 +572,7 @@ class GuardContext:
         except (RuntimeError, NotImplementedError, TypeError):
             detail = f"{source}: a {cls.__qualname__}, which answers for its sizes or layout"
             raise BreakRequested("unsupported-tensor", detail) from None
-        facts = WrapperFacts(*answer[:-1])  # type: ignore[arg-type]
+        facts = WrapperFacts(*answer[:-1])
         if not facts.is_leaf or facts.layout is not torch.strided or has_memory(real):
             detail = f"{source}: a {cls.__qualname__} with a history, a layout or memory of its own"
             raise BreakRequested("unsupported-tensor", detail)

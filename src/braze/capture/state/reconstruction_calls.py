@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from braze.compat.python.other_compilers import unseen_by_other_compilers
+from braze.compat.torch.autograd_engine import AutogradFunction
 
 _HEAP_TYPE = 1 << 9
 
@@ -91,7 +92,7 @@ def rebuild_gradient(gradient: torch.Tensor) -> torch.Tensor:
 
 
 @unseen_by_other_compilers
-class _UsedUp(torch.autograd.Function):
+class _UsedUp(AutogradFunction):
     """The history of a tensor whose backward ran inside of a compiled frame."""
 
     @staticmethod
@@ -117,7 +118,7 @@ def rebuild_used_up(data: torch.Tensor, *ends: torch.Tensor) -> torch.Tensor:
     history led to; gradients of others are none of its."""
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True, device="cpu")
-        made: torch.Tensor = _UsedUp.apply(leaf, [data], *ends)  # type: ignore[no-untyped-call]
+        made: torch.Tensor = _UsedUp.apply(leaf, [data], *ends)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -14,7 +14,7 @@ class WrapperFacts(NamedTuple):
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
+    offset: int | torch.SymInt
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
@@ -23,9 +23,20 @@ class WrapperFacts(NamedTuple):
 
 
 _off = private.disabled_torch_functions
+_Answer: TypeAlias = tuple[
+    torch.Size,
+    tuple[int, ...],
+    int | torch.SymInt,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    bool,
+    bool,
+    type,
+]
 
 
-def wrapper_facts(tensor: torch.Tensor) -> tuple[object, ...]:
+def wrapper_facts(tensor: torch.Tensor) -> _Answer:
     """The fields of `WrapperFacts` as C++ has them, and the class: asked at each call, and no
     `__torch_function__` is, which the program may count."""
     with _off():

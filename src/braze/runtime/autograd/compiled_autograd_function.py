@@ -160,6 +160,7 @@ class TrainingGraph:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
         wanting = self._want(inputs)
         wrapper = WRAPPERS._active_ddp_module
+        results: Sequence[torch.Tensor]
         if saved_hooks() is not None:
             results = self._apply_with_hooks(wrapper, inputs, wanting)
         elif wrapper is None:
@@ -173,7 +174,7 @@ class TrainingGraph:
             run = functools.partial(_backward_of, last, plan)
             results = with_nodes(nodes, results, wanting, run)
         if self.is_plain:
-            return results  # type: ignore[no-any-return]
+            return results
         count = self.result_count
         return self._outside(inputs, results[:count], results[count:])
 
@@ -493,7 +494,8 @@ def _unpacked(
     """What was saved. An input or a result that was written to since is an error, as in eager,
     where this backward reads it; other results' backwards may."""
     try:
-        return ctx.saved_tensors  # type: ignore[no-any-return]
+        saved: Sequence[torch.Tensor] = ctx.saved_tensors
+        return saved
     except RuntimeError:
         found = None if ctx.inputs is None else saved_data(ctx)
         if found is None or not all(

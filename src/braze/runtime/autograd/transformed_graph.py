@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias, final
 import torch
 
 from braze.compat.python.other_compilers import unseen_by_other_compilers
+from braze.compat.torch.autograd_engine import AutogradFunction
 from braze.compat.torch.functorch import have_tangents, is_transformed, tangents_of
 from braze.errors import CannotTransform
 from braze.frozen import frozen
@@ -240,7 +241,8 @@ def _applied(unit: _Unit, inputs: Sequence[Any]) -> _Tensors:
     if unit.trains and torch.is_grad_enabled() and any(unit.differentiable):
         wanted = tuple([x.requires_grad for x in inputs])
         unit = (unit.training(wanted) if any(wanted) else None) or unit
-    return _TransformedCall.apply(unit, *inputs)[:count]  # type: ignore[no-any-return, no-untyped-call]
+    results: Sequence[torch.Tensor] = _TransformedCall.apply(unit, *inputs)[:count]
+    return results
 
 
 def _prepare_tangents(unit: _Unit, inputs: Sequence[Any]) -> None:
@@ -252,7 +254,7 @@ def _prepare_tangents(unit: _Unit, inputs: Sequence[Any]) -> None:
 
 
 @unseen_by_other_compilers
-class _TransformedCall(torch.autograd.Function):
+class _TransformedCall(AutogradFunction):
     """A unit's call, and what each transform makes of it."""
 
     @staticmethod

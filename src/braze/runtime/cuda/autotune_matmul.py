@@ -24,6 +24,7 @@ from braze.compat.torch.grad_mode import without_autocast
 from braze.frozen import frozen
 from braze.ir.kernels.kernel import Launch
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
+from braze.ir.types import Size, known_sizes
 from braze.options import Options
 from braze.runtime.cuda.autotune import (
     CACHE_BYTES,
@@ -36,6 +37,7 @@ from braze.runtime.cuda.autotune import (
     remembered,
 )
 from braze.runtime.cuda.cubin_cache import Cubin, triton_version
+from braze.shapes.expr import constant_value
 
 LIBRARY = "library"
 
@@ -105,7 +107,7 @@ def library_start(call: ExternCall, memory: Mapping[Buffer, torch.Tensor]) -> St
     write = call.op.overloadpacket.out
     run: Callable[..., Any] = functools.partial(call.op, *given)
     if torch.Tag.generated not in write.tags:
-        out = torch.as_strided(memory[target], target.shape, target.stride)  # type: ignore[arg-type]
+        out = _viewed(memory[target], target.shape, target.stride)
         run = functools.partial(write, *given, out=out)
 
     def start() -> int:
@@ -186,5 +188,14 @@ def _start(
 def _tensor(argument: Any, memory: Mapping[Buffer, torch.Tensor]) -> Any:
     if not isinstance(argument, BufferView):
         return argument
-    found = memory[argument.buffer]
-    return torch.as_strided(found, argument.shape, argument.stride, int(argument.offset))  # type: ignore[arg-type]
+    offset = constant_value(argument.offset)
+    assert offset is not None, argument
+    return _viewed(memory[argument.buffer], argument.shape, argument.stride, offset)
+
+
+def _viewed(
+    memory: torch.Tensor, shape: Sequence[Size], stride: Sequence[Size], offset: int | None = None
+) -> torch.Tensor:
+    sizes, steps = known_sizes(shape), known_sizes(stride)
+    assert sizes is not None and steps is not None, (shape, stride)
+    return torch.as_strided(memory, sizes, steps, offset)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
+import torch
+
 from braze.frozen import frozen
 from braze.ir.kernels.kernel import DeviceFunction, Launch, LaunchArgument
 from braze.ir.kernels.loops import Buffer
@@ -122,8 +124,9 @@ class PlanReader:
 
     def __init__(self, plan: int, table: int, sizes: int, bound: Sequence[object]) -> None:
         for place, tensor in zip(bound[::2], bound[1::2]):
-            address = tensor.data_ptr()  # type: ignore[attr-defined]
-            ctypes.c_void_p.from_address(table + _WIDTH * place).value = address  # type: ignore[operator]
+            assert isinstance(place, int) and isinstance(tensor, torch.Tensor)
+            address = tensor.data_ptr()
+            ctypes.c_void_p.from_address(table + _WIDTH * place).value = address
         self._table, self._sizes, self._next = table, sizes, plan
         self._count, _, self._start, self._set_context = (self._take() for _ in range(4))
         self._context, arena = self._take(), self._take()

@@ -290,8 +290,9 @@ def _operations(call: ExternCall, views: list[BufferView]) -> float:
     if "convolution" in name:
         backward = name.endswith("backward")
         weight = views[2 if backward else 1]
-        result = views[0].shape if backward else call.outputs[0].shape  # type: ignore[union-attr]
-        places = _count(result) / _number(weight.shape[0])
+        made = views[0] if backward else call.outputs[0]
+        assert made is not None
+        places = _count(made.shape) / _number(weight.shape[0])
         return 2 * places * _count(weight.shape) * (2 if backward else 1)
     if "attention" in name:
         backward = name.endswith("backward")

@@ -41,7 +41,6 @@ from braze.runtime.guards.evaluate import (
     explain_failure,
     first_failure,
 )
-from braze.runtime.guards.snapshot_cache import SnapshotMemory
 from braze.runtime.resume.reconstruct import compile_replay, picked_results
 from braze.shapes.policy import SizeHistory
 from braze.trace import enabled, log_line
@@ -96,8 +95,8 @@ class CacheEntry:
 
     def __init__(self, compiled: CompiledEntry) -> None:
         self.compiled = compiled
-        self.check = compile_entry_check(compiled.guards, compiled.inputs)
-        self.memory: SnapshotMemory = self.check.memory  # type: ignore[attr-defined]
+        made = compile_entry_check(compiled.guards, compiled.inputs)
+        self.check, self.memory = made.check, made.memory
         self.replay = compile_replay(compiled.effects, compiled.exit, known_types(compiled.guards))
         self.result = picked_results(compiled.effects, compiled.exit)
         self.graph = compiled.graph
@@ -259,15 +258,19 @@ class FrameCache:
     ) -> Found | LeftToEager:
         """The entry for these values, compiled now if there is none, or why there is none."""
         found = self.find(values)
-        if found is not None or (self.closed is not None and not self.fullgraph):
-            return found or self.closed  # type: ignore[return-value]
+        if found is not None:
+            return found
+        if self.closed is not None and not self.fullgraph:
+            return self.closed
         waited = self._begin()
         if waited is not None:
             return waited
         try:
             found = self.find(values)
-            if found is not None or (self.closed is not None and not self.fullgraph):
-                return found or self.closed  # type: ignore[return-value]
+            if found is not None:
+                return found
+            if self.closed is not None and not self.fullgraph:
+                return self.closed
             failures = [first_failure(entry.memory.tree, values) for entry in self.entries]
             if self._is_full():
                 self.closed = self._limit([failure for failure in failures if failure is not None])

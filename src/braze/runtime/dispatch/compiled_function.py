@@ -21,6 +21,7 @@ import torch
 from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.other_compilers import interpreted_as
 from braze.compat.python.signal_handlers import is_raised_by_handler
+from braze.compat.torch.aten import LinAlgError
 from braze.compat.torch.functorch import WithoutTransforms
 from braze.compat.torch.tracers import active_tracer, only_transforms
 from braze.compile_records import LeftToEager
@@ -382,7 +383,7 @@ class Dispatcher:
 
 _FAULT = "graph-fault"
 # What a graph raises where an operator of the program does, for what its tensors hold.
-_PROGRAM_RAISES = (CheckFailed, ProgramRaises, OperatorRaises, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+_PROGRAM_RAISES = (CheckFailed, ProgramRaises, OperatorRaises, LinAlgError)
 _HOOKS = "saved-tensors-hooks"
 
 

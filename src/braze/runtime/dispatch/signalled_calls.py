@@ -7,12 +7,12 @@ so that eager might have had it there as well, and the program's handlers run.
 
 from __future__ import annotations
 
-import dis
 import sys
 import types
 from typing import Any
 
 from braze.compat.python.hidden_frames import hide_frames
+from braze.compat.python.stub_gaps import exception_table_of
 from braze.compile_records import LeftToEager
 from braze.runtime.dispatch.eager_fallback import Tally, leave_to_eager
 
@@ -28,7 +28,7 @@ def raise_within(
     signal raised. Raises `error` at once where no line of the function is in a `try` or a `with`,
     or where a debugger traces the thread."""
     code = function.__code__
-    regions = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    regions = exception_table_of(code)
     if not regions or sys.gettrace() is not None:
         raise error
 

@@ -167,9 +167,9 @@ def read_attribute(value: Any, name: str) -> Any:
 
 def find_attribute(value: Any, name: str) -> Any:
     """`value.name` by C code's lookup alone: no `__getattr__`, and no lookup of the program's."""
-    cls = type(value)
+    cls: Any = type(value)
     if not is_hooked(cls):
-        return cls.__getattribute__(value, name)  # type: ignore[call-arg]
+        return cls.__getattribute__(value, name)
     base = next(base for base in (type, types.ModuleType, object) if issubclass(cls, base))
     return base.__getattribute__(value, name)
 

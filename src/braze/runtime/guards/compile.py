@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, final
 
+from braze.frozen import frozen
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, GuardKind, TensorFacts
 from braze.ir.captured.guard_tree import build_guard_tree, guard_rank, order_guards
@@ -44,10 +45,18 @@ def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
     return check
 
 
-def compile_entry_check(
-    guards: Iterable[Guard], inputs: Sequence[Source]
-) -> Callable[[FrameValues], list[Any] | None]:
-    """A function that returns the graph's inputs where all guards hold, else None.
+@final
+@frozen(eq=False)
+class EntryCheck:
+    """check: the graph's inputs where all guards hold for a frame, else None. memory: the snapshots
+    of frames that it asks first."""
+
+    check: Check
+    memory: SnapshotMemory
+
+
+def compile_entry_check(guards: Iterable[Guard], inputs: Sequence[Source]) -> EntryCheck:
+    """The check of an entry whose graph has those inputs.
 
     It asks snapshots of frames that passed before (`guards_snapshot.py`), then all guards."""
     memory = SnapshotMemory(build_guard_tree(guards, inputs), tuple(inputs), _generated_check)
@@ -59,8 +68,7 @@ def compile_entry_check(
                 return found
         return memory.check_all(frame)
 
-    check.memory = memory  # type: ignore[attr-defined]
-    return check
+    return EntryCheck(check, memory)
 
 
 def _generated_check(

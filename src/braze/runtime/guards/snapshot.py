@@ -134,9 +134,12 @@ class _SnapshotBuilder:
         if found is None and not local and self.brought.find(source) is not None:
             self.add_item(source, facts)
             return True
-        if not local and (found is None or not issubclass(type(found[0]), torch.Tensor)):
+        if type(source) is LocalSource:
+            what: Any = source.name
+        elif found is None or not issubclass(type(found[0]), torch.Tensor):
             return False
-        what = source.name if type(source) is LocalSource else found[0]  # type: ignore[index]
+        else:
+            what = found[0]
         rows = self.local_rows if local else self.tensor_rows
         places = self.places.pop(source, [-1])
         rows.append((what, facts, places[0]))

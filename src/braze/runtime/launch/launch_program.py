@@ -52,7 +52,7 @@ from braze.ir.captured.compile_request import after_effects, make_writes
 from braze.ir.graphs.op_effects import is_irrevocable
 from braze.ir.kernels.kernel import KernelSources, Segment
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
-from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Schedule
+from braze.ir.kernels.schedule import ALIGNMENT, ExternStep, Kernel, Schedule
 from braze.ir.types import Size
 from braze.runtime.launch.dynamic_arena import symbols_of_arena
 from braze.runtime.launch.output_strides import Names, names_with
@@ -292,7 +292,8 @@ class _Program:
         places = self.places
         touched: dict[Buffer, None] = {}
         for step in self.schedule.steps[segment.first : segment.last + 1]:
-            touched.update(dict.fromkeys(step.memory))  # type: ignore[union-attr]
+            if isinstance(step, Kernel):  # as all of a segment are
+                touched.update(dict.fromkeys(step.memory))
         pairs = []
         made: list[Buffer] = []
         if self.device is not None and self.arena and ARENA not in self.bound:

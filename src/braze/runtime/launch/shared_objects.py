@@ -87,14 +87,14 @@ class LoadedObjects:
 
     def get(self, key: tuple[str, ...], load: Callable[[], _Loaded]) -> _Loaded:
         """The object of a key, loaded if it is not there."""
-        found = self._found.get(key)
+        found: _Loaded | None = self._found.get(key)
         if found is not None:
             _CACHE.info("hit: %s is loaded", key[-1])
-        else:
-            made = load()
-            with self._lock:
-                found = self._found.setdefault(key, made)
-        return found  # type: ignore[no-any-return]
+            return found
+        made = load()
+        with self._lock:
+            kept: _Loaded = self._found.setdefault(key, made)
+        return kept
 
 
 LOADED = LoadedObjects({})  # for good

@@ -77,7 +77,8 @@ class StorageWatch:
     def states(self, tensors: tuple[torch.Tensor, ...]) -> States:
         """What stays as it is while nobody can have written to the tensors, once they are watched.
         Raises RuntimeError for tensors that count no versions."""
-        return self._module.states(tensors)  # type: ignore[no-any-return]
+        states: States = self._module.states(tensors)
+        return states
 
     def watch(self, tensors: Sequence[torch.Tensor]) -> tuple[WatchedStorage, ...]:
         """Count accesses to the tensors' memory while the result is alive."""

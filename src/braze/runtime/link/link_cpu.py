@@ -7,7 +7,7 @@ import weakref
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import torch
 
@@ -132,6 +132,14 @@ PROGRAMS = _Programs()
 call_in_children(PROGRAMS.stay_in_this_thread)
 
 
+class _LaunchCall(Protocol):
+    """`call` of a launch program. text: the program's source, for readers."""
+
+    text: str
+
+    def __call__(self, inputs: Sequence[Any], /) -> list[torch.Tensor]: ...
+
+
 @final
 class Linked:
     """The compiled graph: calling it runs `call` of the launch program without gradients, and
@@ -162,7 +170,7 @@ class Linked:
         }
         if times is not None:
             names |= _timed(program, names["profiled"], self._packed, kernels, times)
-        self._call = program.define(names)
+        self._call: _LaunchCall = program.define(names)
         PROGRAMS.add(self._call)
 
     @property
@@ -173,17 +181,17 @@ class Linked:
     def straight(self) -> CompiledGraph:
         """`call` itself."""
         self._call.text = self.text
-        return self._call  # type: ignore[no-any-return]
+        return self._call
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if is_autocast_on():
             with without_autocast():
                 return self(inputs)
         if not torch.is_grad_enabled():
-            return self._call(inputs)  # type: ignore[no-any-return]
+            return self._call(inputs)
         set_grad_enabled(False)
         try:
-            return self._call(inputs)  # type: ignore[no-any-return]
+            return self._call(inputs)
         finally:
             set_grad_enabled(True)
 
