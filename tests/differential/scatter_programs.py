@@ -59,6 +59,7 @@ class ScatterProgram:
 
 
 _MOST_ROWS = 64
+_ON_ONE = 0.6  # the share of programs that begin so
 
 
 def scatter_program(seed: int, sizes: tuple[tuple[int, ...], tuple[int, ...]]) -> ScatterProgram:
@@ -67,7 +68,11 @@ def scatter_program(seed: int, sizes: tuple[tuple[int, ...], tuple[int, ...]]) -
     rows, columns = draw.choice(sizes[0]), draw.choice(sizes[1])
     names = draw.choice((1, 3, 50))
     values, lines = ["a", "b", "c"], []
-    for number in range(draw.randint(3, 9)):
+    if draw.random() < _ON_ONE:  # writes to one tensor, each over parts of those before
+        lines.append(f"v = {draw.choice(('a * 1', 'a.clone()', 'torch.zeros_like(a)', 'a'))}")
+        lines += [draw.choice(_writes(draw, "v", values)) for _ in range(draw.randint(2, 5))]
+        values.append("v")
+    for number in range(draw.randint(0 if lines else 3, 9 - len(lines))):
         made, line = _step(draw, f"v{number}", values, columns)
         lines.append(line)
         values += made
@@ -76,22 +81,31 @@ def scatter_program(seed: int, sizes: tuple[tuple[int, ...], tuple[int, ...]]) -
     return ScatterProgram(seed, f"def f({_PARAMETERS}):\n    {body}\n", rows, columns, names)
 
 
+def _writes(draw: random.Random, x: str, values: list[str]) -> tuple[str, ...]:
+    """Lines that write to x: to rows that are named, to a part of it, or to all of it."""
+    y, i, n = draw.choice(values), draw.choice("ij"), draw.randint(1, 3)
+    return (
+        f"{x}.index_add_(0, {i}, {y}[{i}] * 2)",
+        f"{x}[p] = {y}[:p.shape[0]] * {n}",
+        f"{x}.index_copy_(0, p, s[:p.shape[0]] + {n})",
+        f"{x}[p, {n}] = 7",
+        f"{x}[{y} > {n}] = -1",
+        f"{x}.add_({y})" if x != y else f"{x}.mul_(2)",
+        f"{x}[:, {n}] = {n}",
+        f"{x}[:, -{n}:] = {n}",
+        f"{x}[:, {n} - 1] *= 2",
+        f"{x}[:, :{n}] *= 2",
+        f"{x}[{n}:] = {y}[{n}:] + 1",
+        f"{x}[-{n}:] *= 3",
+        f"{x}[{n}] = {y}[0] * 2",
+    )
+
+
 def _step(draw: random.Random, new: str, values: list[str], columns: int) -> tuple[list[str], str]:
     """What a line makes, and the line."""
     x, y = draw.choice(values), draw.choice(values)
     i, j, n = draw.choice("ij"), draw.choice("ij"), draw.randint(1, 3)
-    writes = (
-        f"{x}.index_add_(0, {i}, {y}[{i}] * 2)",
-        f"{x}[p] = {y}[:p.shape[0]] * {n}",
-        f"{x}.index_copy_(0, p, s[:p.shape[0]] + {n})",
-        f"{x}.add_({y})" if x != y else f"{x}.mul_(2)",
-        f"{x}[:, {n}] = {n}",
-        f"{x}[:, :{n}] *= 2",
-        f"{x}[{n}:] = {y}[{n}:] + 1",
-        f"{x}[{n}] = {y}[0] * 2",
-        f"{x}[p, {n}] = 7",
-        f"{x}[{y} > {n}] = -1",
-    )
+    writes = _writes(draw, x, values)
     makes = (
         f"{x}.index_add(0, {i}, {y}[{j}] * {n})",
         f"{x}.index_copy(0, p, {y}[{i}][:p.shape[0]] + {n})",
