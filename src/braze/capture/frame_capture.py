@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -167,13 +167,14 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         return _refused("now", kind)
     leave_at, natively = -1, False
     reason: GraphBreak | None = None
+    because: dict[Any, tuple[Any, ...]] = {}
     for _ in range(MAX_ATTEMPTS):
-        outcome = _attempt(request, leave_at, reason, natively)
+        outcome = _attempt(request, leave_at, reason, natively, because)
         while isinstance(outcome, LazyModuleCalled):  # each module is called so once
             problem = _initialize(outcome)
             if problem is not None:
                 return _refuse_raise(problem)
-            outcome = _attempt(request, leave_at, reason, natively)
+            outcome = _attempt(request, leave_at, reason, natively, because)
         if isinstance(outcome, ReadTooEarly):
             request = dataclasses.replace(request, puts_off_schedules=False)
             continue
@@ -188,6 +189,7 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
             continue
         if not isinstance(outcome, BreakRequested):
             return outcome
+        because.update(outcome.because)
         found = dataclasses.replace(
             graph_break(outcome.code, outcome.detail, outcome.origin),
             is_forbidden=outcome.is_forbidden,
@@ -216,7 +218,11 @@ def _initialize(called: LazyModuleCalled) -> ProgramRaised | None:
 
 
 def _attempt(
-    request: FrameRequest, leave_at: int, reason: GraphBreak | None, natively: bool
+    request: FrameRequest,
+    leave_at: int,
+    reason: GraphBreak | None,
+    natively: bool,
+    because: Mapping[Any, tuple[Any, ...]],
 ) -> (
     CapturedFrame
     | Refused
@@ -235,7 +241,7 @@ def _attempt(
     try:
         with tracer:
             try:
-                return _interpret(interpreter, reason, before, natively)
+                return _interpret(interpreter, reason, before, natively, because)
             finally:  # before the tracer: inference mode puts back the dispatch keys of its entry
                 try:
                     interpreter.leave_managers()
@@ -256,7 +262,11 @@ def _attempt(
 
 
 def _interpret(
-    interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState, natively: bool
+    interpreter: Interpreter,
+    reason: GraphBreak | None,
+    before: AmbientState,
+    natively: bool,
+    because: Mapping[Any, tuple[Any, ...]],
 ) -> CapturedFrame | Refused | BreakRequested:
     interpreter.entered_settings, interpreter.entered_state = before.settings(), before
     interpreter.guard_context.guard(None, GuardKind.AMBIENT, before)
@@ -265,6 +275,8 @@ def _interpret(
         value = interpreter.run_root(frame)
     except LeaveFrame:
         assert reason is not None
+        for source, asked in because.items():
+            interpreter.guard_context.guard(source, GuardKind.ANSWER, asked)
         return _leave(interpreter, reason, before, natively)
     writer = Reconstructor(interpreter)
     try:

@@ -78,8 +78,12 @@ def _has_out(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if kwargs.get("out") is not None:
         return True
     function = _numpys(name)
-    parameters = [] if function is None else list(inspect.signature(function).parameters)
-    return "out" in parameters and len(args) > parameters.index("out")
+    parameters = {} if function is None else inspect.signature(function).parameters
+    names = [n for n, one in parameters.items() if one.kind in _BY_POSITION]
+    return "out" in names and len(args) > names.index("out")
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _dtype(leaf: Any) -> Any:

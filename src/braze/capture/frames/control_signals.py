@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, final
 
+from braze.ir.captured.source import LocalSource
 from braze.ir.origin import UNKNOWN, Origin
 
 _Signal = TypeVar("_Signal", bound=BaseException)
@@ -60,10 +61,12 @@ class BreakRequested(BaseException):
     is_at_the_end: the frame cannot be left as it is where it was to be.
     natively: the rest of the frame that is left runs natively.
     is_forbidden: the program says there that a break is an error.
+    because: what of which local variables decided it, as `GuardKind.ANSWER` has it.
     """
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code, detail)
+        self.because: tuple[tuple[LocalSource, tuple[Any, ...]], ...] = ()
         self.code = code
         self.detail = detail
         self.origin: Origin = UNKNOWN

@@ -32,6 +32,7 @@ from braze.capture.state.object_identity import settle_numbers
 from braze.capture.state.opaque_objects import WeakProxy, is_enumeration_of_c, keeps_state_in_c
 from braze.capture.state.provenance import is_made_often, name_of
 from braze.capture.state.reentrant_calls import code_of
+from braze.capture.state.refused_tensors import check_strided, refused_tensor
 from braze.capture.state.tensor_match import COMPARED, tensor_facts
 from braze.capture.state.wrapper_match import WrapperFacts, has_memory, wrapper_facts
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
@@ -536,10 +537,11 @@ class GuardContext:
             return self._wrap_wrapper(real, source, cls)
         if torch_function_of(cls) is TorchFunction.OWN:  # even its metadata runs user code
             name = cls.__qualname__
-            detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
-            raise BreakRequested("unsupported-tensor", detail)
+            detail = f"the tensor subclass {name} with a __torch_function__ of its own"
+            raise refused_tensor(real, source, detail)
         if cls is not torch.Tensor and cls is not torch.nn.Parameter:
-            self._check_metadata(cls, source)
+            self._check_metadata(real, source)
+        check_strided(real, source)
         layout = self.sizes.layout(real, source)
         try:
             facts = tensor_facts(real, layout)
@@ -555,7 +557,7 @@ class GuardContext:
                 fake = self.tracer.add_input(real, layout=layout)
                 self.input_sources.append(source)
         except Untraceable as problem:
-            raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
+            raise refused_tensor(real, source, str(problem)) from None
         self.fakes[id(real)] = fake
         self.known[id(real)] = (real, source)
         self.known[id(fake)] = (fake, source)
@@ -566,7 +568,7 @@ class GuardContext:
         """A tensor of a wrapper subclass: its metadata is guarded here, its attributes where they
         are read."""
         assert self.intercepts is not None
-        self._check_metadata(cls, source)
+        self._check_metadata(real, source)
         try:
             answer = wrapper_facts(real)
         except (RuntimeError, NotImplementedError, TypeError):
@@ -593,14 +595,13 @@ class GuardContext:
         self.has_overrides |= torch_function_of(cls) is TorchFunction.OWN
         return fake
 
-    def _check_metadata(self, cls: type, source: Source) -> None:
+    def _check_metadata(self, real: torch.Tensor, source: Source) -> None:
         """Break where a subclass answers itself what guards ask of every tensor. Guarded."""
+        cls = type(real)
         for name in _ASKED_BY_GUARDS:
             if self.lookup(cls, name) is not getattr(torch.Tensor, name):
-                detail = (
-                    f"{source}: the tensor subclass {cls.__qualname__} with a {name} of its own"
-                )
-                raise BreakRequested("unsupported-tensor", detail)
+                detail = f"the tensor subclass {cls.__qualname__} with a {name} of its own"
+                raise refused_tensor(real, source, detail)
 
     def give_class(self, fake: Any, cls: type) -> None:
         """The program sees the fake tensor as a tensor of this class."""
