@@ -477,7 +477,6 @@ BREAKS = {
     "operator_pipelines": ["opaque-object"],
     "random_augmentation": ["data-dependent-size", "data-dependent-value", "unseen-callable"],
     "numpy_augmentation": ["unseen-callable"],
-    "mix_up": ["unsupported-tensor"],
     "suppression": ["data-dependent-branch", "data-dependent-value"],
     "newton_steps": ["data-dependent-branch"],
     "mixture_of_experts": ["data-dependent-branch", "data-dependent-value"],
