@@ -439,9 +439,7 @@ def _divmod(self: SymbolicSize, other: Any) -> Any:
 def _power(self: SymbolicSize, exponent: Any, modulus: Any = None) -> Any:
     if modulus is None and type(exponent) is int and 0 <= exponent <= 4:
         return self._as(math.prod([self.node] * exponent))
-    return pow(
-        int(self), int(exponent) if isinstance(exponent, torch.SymInt) else exponent, modulus
-    )
+    return pow(*[int(x) if isinstance(x, torch.SymInt) else x for x in (self, exponent, modulus)])
 
 
 def _on_numbers(name: str) -> Any:

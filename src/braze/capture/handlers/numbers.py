@@ -123,7 +123,8 @@ def power(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any
     given = {**dict(zip(("base", "exp", "mod"), args)), **kwargs}
     if given.keys() == {"base", "exp"}:
         return binary(interpreter, OPERATORS["**"], given["base"], given["exp"])
-    own = interpreter.guard_context.lookup(type(given.get("base")), "__pow__")
+    base = type(given.get("base"))
+    own = None if base is ProgramInt else interpreter.guard_context.lookup(base, "__pow__")
     if len(args) == 3 and type(own) is types.FunctionType:
         return interpreter.call(own, *args)
     return call_natively(interpreter, pow, args, kwargs)

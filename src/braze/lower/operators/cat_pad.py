@@ -22,7 +22,7 @@ from braze.lower.coordinates import (
 from braze.lower.lowering import OperatorCall
 from braze.lower.operators.views import positive, slice_start
 from braze.lower.rules import DONE, Body, Lowered, View, add_rule, rule
-from braze.shapes.expr import ZERO, Expr, as_expr, constant_value, maximum, minimum
+from braze.shapes.expr import ZERO, Expr, as_expr, constant_value, maximum, minimum, modulo
 
 
 def _shifted(dim: int, start: Any) -> Callable[[Coordinates], Coordinates]:
@@ -93,19 +93,21 @@ def lower_roll(call: OperatorCall, self: Value, shifts: Any, dims: Any = ()) -> 
     shifts = shifts if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims or not all(isinstance(size, int) and size for size in shape):
         return None
-    moved: dict[int, int] = {}
+    moved: dict[int, Any] = {}
     for shift, dim in zip(shifts, dims, strict=True):
         place = positive(dim, len(shape))
         moved[place] = moved.get(place, 0) + shift
     parts: list[tuple[tuple[Size, ...], Any, Any]] = []
+    back = {n: modulo(as_expr(-shift), as_expr(shape[n])) for n, shift in moved.items()}
     if len(moved) == 1:
-        ((dim, shift),) = moved.items()
-        return _roll_regions(call, self, dim, shift % int(shape[dim]), parts)
+        ((dim, start),) = back.items()
+        known = constant_value(start)
+        if known is not None:
+            return _roll_regions(call, self, dim, -known % int(shape[dim]), parts)
 
     def body(at: Coordinates) -> Scalar:
         found = (
-            remainder(plus(c, int(-moved[n] % int(shape[n]))), shape[n]) if n in moved else c
-            for n, c in enumerate(at)
+            remainder(plus(c, back[n]), shape[n]) if n in back else c for n, c in enumerate(at)
         )
         return call.read(self, tuple(found))
 
