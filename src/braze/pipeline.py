@@ -174,6 +174,8 @@ def compile_graph(
         assert needed is not None, "what builds kernels went while they were compiled"
         return compile_graph_runner(needed, role.takes_inputs)
     note_kernels(plan, title, recorder)
+    if own := getattr(linked, "own_convolutions", 0):
+        recorder.count("convolutions of own kernel", own)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
     files.launch(plan, sources, options, role.takes_inputs, getattr(linked, "text", ""))
     linked = files.saving(linked, options)

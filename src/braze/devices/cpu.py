@@ -43,7 +43,8 @@ def _link(
     role: Role,
     __: Report,
 ) -> Linked:
-    return link(plan, sources, options, role.takes_inputs, cpp.probe_unit())
+    units = cpp.probe_unit(), cpp.convolution_unit()
+    return link(plan, sources, options, role.takes_inputs, *units)
 
 
 DEVICE = Device(

@@ -6,9 +6,10 @@
 
 The library's kernel adds in its registers, and takes weights in a layout of its own: the runtime
 folds the norm into them (`numerics="fast"`), lays them out once and after changes, and clamps the
-result while it is in the cache (`runtime/launch/packed_weights.py`). All images between are
-channels-last, as that kernel's are: where conversions cost more than is saved, the graph stays as
-it is.
+result while it is in the cache (`runtime/launch/packed_weights.py`). A kernel of our own, where it
+is as quick (`ir/kernels/convolution_sizes.py`), takes the norm as it is, at any numerics but
+eager's, and further activations. All images between are channels-last, as those kernels' are: where
+conversions cost more than is saved, the graph stays as it is.
 
 Refused: graphs that record gradients, weights that the program computes or writes to, other dtypes
 than float32, transposed convolutions.
@@ -27,6 +28,7 @@ from braze.compat.torch.aten import aten
 from braze.compat.torch.registered_ops import convolution
 from braze.frozen import frozen
 from braze.ir.graphs.graph import Graph, Node, Value, needs_gradients, values_in
+from braze.ir.kernels.convolution_sizes import convolution_sizes
 from braze.ir.types import TensorType
 from braze.rewrite.editing import present, readers_of, seen_values, type_of
 from braze.rewrite.prefer_channels_last import is_channels_last, is_image, prefer_channels_last
@@ -61,14 +63,24 @@ def _all_fit(nodes: Sequence[Node]) -> bool:
 @final
 @frozen(eq=False)
 class _Chain:
-    """A convolution and what its kernel does behind it; last: the node whose result it gives."""
+    """A convolution and what its kernel does behind it. last: the node whose result it gives; own:
+    whether a kernel of ours computes it."""
 
     last: Node
+    own: bool
     norm: tuple[Value, ...] = ()
     eps: float = 0.0
     added: Value | None = None
     activation: str = ""
     bounds: tuple[float, ...] = ()
+
+
+_SMOOTH = {
+    aten.hardswish.default: "hardswish",
+    aten.hardsigmoid.default: "hardsigmoid",
+    aten.sigmoid.default: "sigmoid",
+    aten.silu.default: "silu",
+}
 
 
 @final
@@ -89,17 +101,18 @@ class _Matcher:
         """Fuse what a node begins, if it is a convolution."""
         if not _is_plain_convolution(node, self._given):
             return
-        image, weight, bias, stride, padding, dilation, *_, groups = node.args
-        chain, passed = _Chain(node), []
+        image, weight, bias, *window, _, _, groups = node.args
+        sizes = convolution_sizes(image.type.shape, weight.type.shape, (*window, groups))
+        own = sizes is not None and sizes.has_own_kernel
+        chain, passed = _Chain(node, own=own), []
         for step in (self._with_norm, self._with_sum, self._with_activation):
             longer = step(chain)
             if longer is not None:
                 passed.append(chain.last)
                 chain = longer
-        window = (stride, padding, dilation, groups)
         behind = (list(chain.norm), chain.eps, chain.added)
         clamp = (chain.activation, list(chain.bounds))
-        args = (image, weight, bias, *behind, *window, *clamp)
+        args = (image, weight, bias, *behind, *window, groups, *clamp)
         self.swallowed.update(passed)
         last = chain.last
         fused = Node(convolution, args, (), last.outputs[:1], last.origin, last.grad_enabled)
@@ -119,7 +132,7 @@ class _Matcher:
     def _with_norm(self, chain: _Chain) -> _Chain | None:
         reader = self._reader(chain)
         norm = aten._native_batch_norm_legit_no_training.default
-        if not self._folds_norms or reader is None or reader.op is not norm:
+        if not (self._folds_norms or chain.own) or reader is None or reader.op is not norm:
             return None
         values, eps = tuple(reader.args[1:5]), reader.args[6]
         rest = list(present(reader.outputs[1:]))
@@ -149,6 +162,8 @@ class _Matcher:
             return None
         if reader.op is aten.relu.default:
             return replace(chain, last=reader, activation="relu")
+        if chain.own and reader.op in _SMOOTH:
+            return replace(chain, last=reader, activation=_SMOOTH[reader.op])
         if reader.op is aten.hardtanh.default and not values_in(reader.args[1:]):
             given = list(map(float, reader.args[1:]))
             bounds = (*given, *[-1.0, 1.0][len(given) :])

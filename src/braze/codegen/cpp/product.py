@@ -42,6 +42,13 @@ def probe_unit() -> SourceUnit:
     return SourceUnit("product_probe", f"{prelude_for(text)}\n{text}")
 
 
+def convolution_unit() -> SourceUnit:
+    """A unit that convolves images of any sizes (`convolution.cpp`): `bz_convolution`, and
+    `bz_pack_convolution`, which lays out weights for it."""
+    text = "\n".join((product_text(), _resource("convolution.cpp")))
+    return SourceUnit("convolution", f"{prelude_for(text)}\n{text}")
+
+
 def product_arrays(kernel: Kernel) -> list[str]:
     """What a thread keeps from task to task; nothing where the kernel has no product."""
     if kernel.product is None:

@@ -212,6 +212,15 @@ _LIBRARY.define(
 )
 
 
+_ACTIVATIONS = {
+    "relu": aten.relu.default,
+    "hardswish": aten.hardswish.default,
+    "hardsigmoid": aten.hardsigmoid.default,
+    "sigmoid": aten.sigmoid.default,
+    "silu": aten.silu.default,
+}
+
+
 def _convolution(
     image: torch.Tensor,
     weight: torch.Tensor,
@@ -233,10 +242,10 @@ def _convolution(
         made = aten._native_batch_norm_legit_no_training.default(made, *norm, 0.0, eps)[0]
     if added is not None:
         made = made + added
-    if activation == "relu":
-        made = made.relu()
-    elif activation == "hardtanh":
+    if activation == "hardtanh":
         made = made.clamp(*bounds)
+    elif activation:
+        made = _ACTIVATIONS[activation](made)
     result: torch.Tensor = made
     return result.contiguous(memory_format=torch.channels_last)
 

@@ -13,6 +13,7 @@ from braze.ir.kernels.kernel import SourceUnit
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
 from braze.locks import make_lock
 from braze.options import Options
+from braze.runtime.launch.convolutions.kernel import ConvolutionKernel, PackedKernelWeights
 from braze.runtime.launch.packed_matrices import PackedMatrices, packed_panels, places_of
 from braze.runtime.launch.packed_weights import PackedConvolution, folded, run_convolution
 from braze.trace import CompileRecorder
@@ -60,16 +61,25 @@ FROZEN = FrozenMemory()
 
 
 def convolution_of(
-    call: ExternCall, constants: Mapping[Buffer, torch.Tensor], options: Options
-) -> PackedConvolution | FrozenConvolution:
-    """What runs a call of `braze::convolution`: frozen where all its weights are constants."""
+    call: ExternCall,
+    constants: Mapping[Buffer, torch.Tensor],
+    options: Options,
+    kernel: ConvolutionKernel | None = None,
+) -> PackedConvolution | FrozenConvolution | FrozenKernel:
+    """What runs a call of `braze::convolution`: frozen where all its weights are constants. kernel:
+    ours, where that is quicker than the library's."""
     image, weight, bias, norm, eps, _, stride, padding, dilation, groups, *_ = call.args
     views = [weight, *norm, *([] if bias is None else [bias])]
     if not options.freeze or not all(view.buffer in constants for view in views):
-        return PackedConvolution(options)
+        return PackedConvolution(options, kernel)
     data = _contents(weight, constants)
     first = None if bias is None else _contents(bias, constants)
     with torch.no_grad():
+        if kernel is not None:
+            values = [_contents(view, constants) for view in norm]
+            held = kernel.packed(data, first, values, eps)
+            FROZEN.add(held.panels, held.nbytes)
+            return FrozenKernel(kernel, held)
         data, made = folded(data, first, [_contents(view, constants) for view in norm], eps)
         shape = [size if type(size) is int else _ANY_BATCH for size in image.shape]
         window = (padding, stride, dilation, groups)
@@ -106,6 +116,21 @@ class FrozenConvolution:
         """The result, channels last."""
         window = (padding, stride, dilation, groups)
         return run_convolution(image, self._weight, self._bias, added, window, activation, bounds)
+
+
+@final
+class FrozenKernel:
+    """A call of `braze::convolution` by our kernel on weights that stay."""
+
+    __slots__ = ("_kernel", "_packed")
+
+    def __init__(self, kernel: ConvolutionKernel, packed: PackedKernelWeights) -> None:
+        self._kernel, self._packed = kernel, packed
+
+    def __call__(self, image: torch.Tensor, *given: Any) -> torch.Tensor:
+        """The result, channels last. given: the other arguments of the operator."""
+        *_, added, _, _, _, _, activation, bounds = given
+        return self._kernel(image, self._packed, added, activation, bounds)
 
 
 @final

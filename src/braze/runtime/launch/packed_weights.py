@@ -14,8 +14,9 @@ is counted for the process and limited by the option `packed_weights`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, final
 
 import torch
@@ -24,6 +25,7 @@ from braze.compat import private_names as private
 from braze.compat.torch.dispatcher import direct_call
 from braze.locks import make_lock
 from braze.options import Options
+from braze.runtime.launch.convolutions.kernel import ConvolutionKernel, PackedKernelWeights
 from braze.runtime.launch.storage_watch import WATCH, States, WatchedStorage
 
 
@@ -62,9 +64,16 @@ class PackedWeights:
 
 PACKED = PackedWeights()
 
-hardtanh_: Callable[..., torch.Tensor] = torch.nn.functional.hardtanh_
 _CONVOLUTION: Callable[..., torch.Tensor] = direct_call(private.fused_convolution)
 _SUM: Callable[..., torch.Tensor] = direct_call(private.fused_convolution_sum)
+_ACTIVATIONS: Mapping[str, Callable[..., torch.Tensor]] = {
+    "relu": torch.relu_,
+    "hardtanh": torch.nn.functional.hardtanh_,
+    "hardswish": partial(torch.nn.functional.hardswish, inplace=True),
+    "hardsigmoid": partial(torch.nn.functional.hardsigmoid, inplace=True),
+    "sigmoid": torch.sigmoid_,
+    "silu": partial(torch.nn.functional.silu, inplace=True),
+}
 
 _LONGEST_WAIT = 64  # calls until weights are copied that were changed each time
 
@@ -72,7 +81,7 @@ _LONGEST_WAIT = 64  # calls until weights are copied that were changed each time
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _KeptWeights:
-    """Weights as the library takes them.
+    """Weights as the library, or our kernel, takes them.
 
     states: of what they were made of, which is watched; copies: of the same, where that does not
     tell. size: bytes of all."""
@@ -80,7 +89,7 @@ class _KeptWeights:
     states: States
     watched: tuple[WatchedStorage, ...]
     copies: tuple[torch.Tensor, ...]
-    weight: torch.Tensor
+    weight: torch.Tensor | PackedKernelWeights
     bias: torch.Tensor | None
     size: int
 
@@ -96,12 +105,25 @@ class _KeptWeights:
 
 @final
 class PackedConvolution:
-    """A call of `braze::convolution` by oneDNN's kernels. Calls may come from several threads."""
+    """A call of `braze::convolution` by our kernel or oneDNN's. Calls may come from several
+    threads."""
 
-    __slots__ = ("__weakref__", "_kept", "_limit", "_options", "_seen", "_wait", "_waited")
+    __slots__ = (
+        "__weakref__",
+        "_folds",
+        "_kept",
+        "_kernel",
+        "_limit",
+        "_options",
+        "_seen",
+        "_wait",
+        "_waited",
+    )
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, options: Options, kernel: ConvolutionKernel | None = None) -> None:
+        """kernel: ours, where that is quicker than oneDNN's."""
+        self._options, self._kernel = options, kernel
+        self._folds = options.numerics == "fast"
         self._limit = options.packed_weights << 20
         WATCH.is_ready(options)  # builds what it needs now, not in a call
         self._kept: _KeptWeights | None = None
@@ -129,11 +151,19 @@ class PackedConvolution:
         kept = self._kept
         if kept is None or not kept.is_made_of(made_of):
             kept = self._renewed(made_of, image, weight, bias, norm, eps, window)
+        if self._kernel is not None:
+            packed = self._kernel.packed(weight, bias, norm, eps) if kept is None else kept.weight
+            return self._kernel(image, packed, added, activation, bounds)  # type: ignore[arg-type]
+        left: Sequence[torch.Tensor] = () if self._folds else norm
         if kept is None:
-            weight, bias = folded(weight, bias, norm, eps)
+            weight, bias = folded(weight, bias, norm if self._folds else (), eps)
         else:
-            weight, bias = kept.weight, kept.bias
-        return run_convolution(image, weight, bias, added, window, activation, bounds)
+            weight, bias = kept.weight, kept.bias  # type: ignore[assignment]
+        if not left:
+            return run_convolution(image, weight, bias, added, window, activation, bounds)
+        made = run_convolution(image, weight, bias, None, window, "", ())
+        made = torch.batch_norm(made, left[0], left[1], left[2], left[3], False, 0.0, eps, False)
+        return activated(made if added is None else made.add_(added), activation, bounds)
 
     def held_bytes(self) -> int:
         """Bytes that are kept."""
@@ -171,11 +201,22 @@ class PackedConvolution:
         size += sum([tensor.numel() * tensor.element_size() for tensor in copies])
         if not PACKED.admits(self, size, self._limit):
             return None
-        weight, bias = folded(copies[0] if copies else weight, bias, norm, eps)
+        weight = copies[0] if copies else weight
+        if self._kernel is not None:
+            panels = self._kernel.packed(weight, bias, norm, eps)
+            made = _KeptWeights(states, watched, copies, panels, None, size)
+            return self._if_current(made, made_of)
+        weight, bias = folded(weight, bias, norm if self._folds else (), eps)
         packed = private.reorder_convolution_weight(weight, *window, list(image.shape))
         bias = None if bias is None else bias.clone()
         made = _KeptWeights(states, watched, copies, packed, bias, size)
-        if not made.is_made_of(made_of):  # written to by another thread meanwhile
+        return self._if_current(made, made_of)
+
+    def _if_current(
+        self, made: _KeptWeights, made_of: tuple[torch.Tensor, ...]
+    ) -> _KeptWeights | None:
+        """Keeps weights, unless another thread wrote to what they were made of meanwhile."""
+        if not made.is_made_of(made_of):
             return None
         self._kept = made
         return made
@@ -210,11 +251,13 @@ def run_convolution(
         made = _CONVOLUTION(image, weight, bias, *window, "none", [], "")
     else:
         made = _SUM(image, added, weight, bias, *window, "add", 1.0, None, [], "")
-    # In place behind it: the library's own clamps make zeros of what is no number.
-    if activation == "relu":
-        made.relu_()
-    elif activation == "hardtanh":
-        hardtanh_(made, *bounds)
+    return activated(made, activation, bounds)
+
+
+def activated(made: torch.Tensor, activation: str, bounds: Sequence[float]) -> torch.Tensor:
+    """The activation in place: the library's own clamps make zeros of what is no number."""
+    if activation:
+        _ACTIVATIONS[activation](made, *bounds)
     return made
 
 

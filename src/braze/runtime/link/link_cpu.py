@@ -20,6 +20,7 @@ from braze.kernel_times import KernelTimes
 from braze.locks import call_in_children
 from braze.options import Options
 from braze.runtime.launch.build_cache import kernels_of
+from braze.runtime.launch.convolutions.kernel import ConvolutionKernel, kernel_of
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.runtime.launch.dynamic_arena import SizedArena
 from braze.runtime.launch.frame_layout import FrameLayout, lay_out_frame
@@ -45,18 +46,27 @@ def link(
     options: Options,
     takes_inputs: bool = False,
     packing: SourceUnit | None = None,
+    convolving: SourceUnit | None = None,
 ) -> CompiledGraph | NoCompiler:
     """Build the units, load them and return the launch program; its text is `call.text`.
 
     takes_inputs: a call empties the list that it is given, and lets each input go when it is
     done with. packing: source that packs matrices as the kernels do, where they are packed once.
+    convolving: source of convolutions (`codegen/cpp/convolution.cpp`).
 
     A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
     tensors, or views as the schedule's outputs say. It may be made from several threads.
     """
     constants = dict(schedule.constants)
+    own: list[ConvolutionKernel] = []
+
+    def convolve(call: ExternCall) -> Callable[..., Any]:
+        kernel = kernel_of(call, convolving, _threads_now, options) if convolving else None
+        own.extend([kernel] if kernel is not None else [])
+        return convolution_of(call, constants, options, kernel)
+
     stateful: dict[torch._ops.OpOverload, Callable[[ExternCall], Callable[..., Any]]] = {
-        convolution: lambda call: convolution_of(call, constants, options)
+        convolution: convolve
     }
     if packing is not None:
         stateful[pack_weights] = lambda call: matrices_of(call, constants, options, packing)
@@ -75,7 +85,7 @@ def link(
         names["keep"] = library
         for segment in sources.segments:
             names[segment.entry] = library.address(segment.entry)
-    return callable_of(
+    made: Any = callable_of(
         program,
         names,
         frames_of(schedule, sources, program.views),
@@ -83,6 +93,8 @@ def link(
         profiled_kernels(schedule, sources),
         sources.times,
     )
+    made.own_convolutions = len(own)
+    return made  # type: ignore[no-any-return]
 
 
 def callable_of(
@@ -101,6 +113,10 @@ def callable_of(
 
 def _one() -> int:
     return 1
+
+
+def _threads_now() -> int:
+    return PROGRAMS.threads()
 
 
 @final
@@ -145,7 +161,7 @@ class Linked:
     """The compiled graph: calling it runs `call` of the launch program without gradients, and
     without autocast. names: what its text refers to beside what every program does."""
 
-    __slots__ = ("_call", "_packed")
+    __slots__ = ("_call", "_packed", "own_convolutions")
 
     def __init__(
         self,

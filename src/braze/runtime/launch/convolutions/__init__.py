@@ -1,0 +1,1 @@
+"""Convolutions of images on the CPU by a kernel of our own."""
