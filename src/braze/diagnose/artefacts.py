@@ -124,6 +124,8 @@ import time
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+POINTER = ctypes.c_void_p
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, POINTER, POINTER, POINTER, ctypes.c_int)
 COMMAND = {command}
 SOURCES = {sources}
 LIBRARIES = {libraries}
@@ -170,9 +172,10 @@ def main():
     ).value
     places = [ctypes.c_void_p(each.buffer_info()[0]) for each in (table, sizes)]
     for number in range(len(ENTRIES)):
-        entry = getattr(library, f"segment{{number}}")
+        entry = ctypes.addressof(ctypes.c_char.in_dll(library, f"segment{{number}}"))
+        start = ENTRY(ctypes.c_size_t.from_address(entry).value)  # how the entry's data begin
         for _ in range(calls):
-            if entry(*places, torch.get_num_threads()):
+            if start(entry, *places, torch.get_num_threads()):
                 print(f"segment{{number}}: an index is out of range, or a divisor zero")
                 break
     for (entry, kernel), seconds in spent.items():

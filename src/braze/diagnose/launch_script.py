@@ -22,7 +22,7 @@ def launch_script(schedule: Schedule, sources: KernelSources, takes_inputs: bool
     layout = lay_out_frame(schedule, sources, program.views)
     named = _names_of(compile(program.text, "<launch program>", "exec"))
     entries = {segment.entry for segment in sources.segments}
-    lines = [f"{name} = library.{name}" for name in sorted(named & entries)]
+    lines = [f"{name} = entry_of(library, {name!r})" for name in sorted(named & entries)]
     lines += [f"{name} = {_STUBS[name]}" for name in sorted(named & _STUBS.keys())]
     lines += [
         f"{name} = {_meaning(name, program.names[name], schedule)}"

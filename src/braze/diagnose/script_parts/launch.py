@@ -22,12 +22,23 @@ def built(command: list[str], sources: list[str], libraries: list[str]) -> ctype
         return ctypes.CDLL(target)
 
 
-def run(entry: Any, table: Storage, sizes: Any, threads: int, *bound: Any) -> int:
+_ENTRY = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+)
+
+
+def entry_of(library: ctypes.CDLL, name: str) -> int:
+    """The address of an entry: data, which begins with the function that reads it."""
+    return ctypes.addressof(ctypes.c_char.in_dll(library, name))
+
+
+def run(entry: int, table: Storage, sizes: Any, threads: int, *bound: Any) -> int:
     """Start the kernels of an entry; bound: places in the table, and the tensors there."""
     for place, tensor in zip(bound[::2], bound[1::2]):
         table.table[place] = tensor.data_ptr()
-    places = [ctypes.c_void_p(each.buffer_info()[0]) for each in (table.table, sizes)]
-    return int(entry(*places, threads))
+    start = _ENTRY(ctypes.c_size_t.from_address(entry).value)
+    places = [each.buffer_info()[0] for each in (table.table, sizes)]
+    return int(start(entry, *places, threads))
 
 
 def raise_fault(code: int) -> None:
