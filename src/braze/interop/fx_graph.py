@@ -20,6 +20,7 @@ from torch import fx
 from braze.compat.torch.aten import aten
 from braze.compat.torch.autograd_engine import as_piece, copy_uncounted
 from braze.compat.torch.dispatcher import set_grad_enabled
+from braze.interop.example_values import example_value
 from braze.interop.fx_casts import CastNodes, CastsOf
 from braze.interop.fx_constants import (
     said_constant,
@@ -160,7 +161,7 @@ class _FxBuilder:
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
         for value, node in self.known.items():
-            node.meta.setdefault(TYPE, value.type)
+            _note_type(node, value)
         self.graph.output(tuple(outputs))
         self.sizes.drop_unused()
         self.graph.lint()
@@ -342,6 +343,7 @@ class _FxBuilder:
 
     def _name_result(self, result: Any, made: fx.Node) -> None:
         if type(result) is Value:
+            _note_type(made, result)  # a write to it names another node
             self.known[result] = made
         elif isinstance(result, (tuple, list)):
             for index, item in enumerate(result):
@@ -402,6 +404,16 @@ _APPLYING = "braze.capture.training.autograd_functions"
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _note_type(node: fx.Node, value: Value) -> None:
+    """What a node holds, in our form and in those that PyTorch's backends ask for."""
+    if TYPE in node.meta:
+        return
+    node.meta[TYPE] = value.type
+    example = example_value(value, requires_grad=node.op == "placeholder")
+    if example is not None:
+        node.meta["example_value"] = node.meta["val"] = example
 
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:

@@ -1,0 +1,107 @@
+"""`node.meta["example_value"]` of a backend's graph: what a backend asks of a value before a call.
+
+    value = node.meta["example_value"]      # a tensor without data
+    value.shape, value.stride(), value.dtype, value.device, value.requires_grad
+    value.sum(0).shape                      # operators give further ones
+
+Sizes that are symbols are those at hand. Nothing is computed: an operator is run on PyTorch's meta
+tensors, and its results are said to be on the device of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from braze.compat.torch.dispatcher import disabled_torch_function, make_wrapper
+from braze.ir.graphs.graph import Value
+from braze.ir.types import Size, TensorType
+from braze.shapes.expr import constant_value, symbols
+from braze.shapes.substitution import substitute
+
+_META = torch.device("meta")
+
+
+@final
+class ExampleValue(torch.Tensor):
+    """A tensor without data. What reads its elements raises, as of a meta tensor."""
+
+    __torch_function__ = disabled_torch_function
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        given = pytree.tree_leaves((args, kwargs))
+        devices = [x.device for x in given if isinstance(x, ExampleValue)]
+        asked = (kwargs or {}).get("device")
+        device = devices[0] if asked is None else torch.device(asked)
+        on_meta = {"device": _META} if asked is not None else {}
+        plain_args, plain_kwargs = pytree.tree_map(_without_data, (args, kwargs or {}))
+        made = op(*plain_args, **{**plain_kwargs, **on_meta})
+        return pytree.tree_map(lambda leaf: _example_of(leaf, device), made)
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        return (
+            f"ExampleValue({tuple(self.shape)}, stride={self.stride()}, dtype={self.dtype}, "
+            f"device={str(self.device)!r})"
+        )
+
+    def __deepcopy__(self, memo: Any) -> ExampleValue:
+        return self  # a copied graph has the same values
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        facts = (tuple(self.shape), self.stride(), self.dtype, self.device, self.requires_grad)
+        return _made, facts
+
+
+def example_value(value: Value, requires_grad: bool) -> ExampleValue | None:
+    """What stands for a value of a graph; None for a number, and where a size is not known before a
+    call. requires_grad: it says so where the value does, which only of inputs is known."""
+    kind = value.type
+    if not isinstance(kind, TensorType):
+        return None
+    sizes = list(_at_hand((*kind.shape, *kind.stride)))
+    if None in sizes:
+        return None
+    rank = len(kind.shape)
+    tracks = requires_grad and kind.requires_grad
+    return _made(sizes[:rank], sizes[rank:], kind.dtype, kind.device, tracks)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _at_hand(sizes: tuple[Size, ...]) -> Iterator[int | None]:
+    for size in sizes:
+        if isinstance(size, int):
+            yield size
+            continue
+        hints = {symbol: symbol.hint for symbol in symbols(size)}
+        known = {symbol: hint for symbol, hint in hints.items() if hint is not None}
+        yield constant_value(substitute(size, known)) if len(known) == len(hints) else None
+
+
+def _made(shape: Any, stride: Any, dtype: Any, device: Any, requires_grad: bool) -> ExampleValue:
+    made: ExampleValue = make_wrapper(
+        ExampleValue,
+        shape,
+        strides=stride,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
+    return made
+
+
+def _example_of(leaf: Any, device: torch.device) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return _made(leaf.shape, leaf.stride(), leaf.dtype, device, False)
+
+
+def _without_data(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=_META)
