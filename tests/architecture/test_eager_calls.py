@@ -59,6 +59,10 @@ REASONS: dict[tuple[str, str], str] = {
         "hooks that the user leaves out, and a compiled forward"
     ),
     ("src/braze/interop/fx_constants.py", "call"): "a node of a graph that a backend runs",
+    (
+        "src/braze/interop/example_values.py",
+        "__torch_dispatch__",
+    ): "asked before any call",
     ("src/braze/runtime/guards/process_state.py", "same_answer"): "a guard asks its question",
     ("src/braze/runtime/guards/process_state.py", "explain_answer"): "the same",
     ("src/braze/runtime/cuda/cubin_worker.py", "build"): "Triton's, of generated source",

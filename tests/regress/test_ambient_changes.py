@@ -246,7 +246,7 @@ COMPILES = {
     "dmode": [(1, ["global-state"]), (0, [])],
     "seed": [(1, ["global-state"]), (0, [])],
     "saved_hooks": [(1, ["global-state", "global-state"]), (0, [])],
-    "inference": [(1, ["global-state", "unseen-callable"]), (0, [])],
+    "inference": [(1, []), (0, [])],
     "genr": [(0, ["unseen-callable"]), (0, ["unseen-callable"])],
     "rngstate": [(2, ["global-state", "global-state"]), (0, [])],
     "fork": [(2, ["global-state", "unseen-callable", "global-state", "unseen-callable"]), (0, [])],

@@ -82,6 +82,7 @@ from braze.capture.state.aliasing import (
     guard_written_inputs,
 )
 from braze.capture.state.finalizers import entered_with, left_by_callee, noticed_ends
+from braze.capture.state.inference_region import check_inference
 from braze.capture.tensors.index_modes import IndexMode
 from braze.capture.tensors.storage_sharing import check_shared_memory
 from braze.capture.tensors.symbolic_call_args import kept_calls
@@ -333,7 +334,7 @@ def _on_stack(interpreter: Interpreter, frame: Frame, value: Any, source: StackS
 def _finish(
     interpreter: Interpreter, writer: Reconstructor, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
-    _check_left(interpreter)
+    in_inference = _check_left(interpreter)
     interpreter.side_effects.unsettled.clear()
     interpreter.number_functions.check_unchanged()
     writes = write_effects(interpreter, writer)
@@ -388,6 +389,7 @@ def _finish(
         switched=switched,
         saves=needs_gradients(trace.graph),
         runs_backward=interpreter.runs_backward,
+        in_inference=in_inference,
     )
 
 
@@ -396,8 +398,9 @@ def _late_effects(interpreter: Interpreter, writer: Reconstructor) -> Iterator[E
         yield CapturedCall(call, writer.recipes(final_arguments(call, values)))
 
 
-def _check_left(interpreter: Interpreter) -> None:
-    """CannotRebuild where the frame leaves something open that would be closed, or a hook."""
+def _check_left(interpreter: Interpreter) -> bool:
+    """CannotRebuild where the frame leaves something open that would be closed, or a hook. Whether
+    the graph is called in inference mode."""
     check_handles(interpreter)
     check_tensor_hooks(interpreter)
     check_procedures(interpreter)
@@ -414,6 +417,7 @@ def _check_left(interpreter: Interpreter) -> None:
         if generator is not None and generator.waits_to_clean_up():
             name = generator.frame.code.co_qualname
             raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
+    return check_inference(interpreter)
 
 
 def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTrace:
@@ -451,6 +455,10 @@ def _leave(
     writer = Reconstructor(interpreter)
     states: list[FrameState] = []
     frames = interpreter.frames
+    try:
+        check_inference(interpreter)
+    except CannotRebuild as in_force:
+        return _blocked(in_force, -1, reason.origin)
     for index, frame in enumerate(frames):
         inner = frames[index + 1] if index + 1 < len(frames) else None
         if frame.generator is not None:

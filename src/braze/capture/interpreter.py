@@ -37,6 +37,7 @@ from braze.capture.state.class_namespaces import guard_class_dicts
 from braze.capture.state.external_iterators import OutsideIterators
 from braze.capture.state.finalizers import check_ends
 from braze.capture.state.guard_context import NUMBERS, GuardContext, refuse_lazy
+from braze.capture.state.inference_region import InferenceRegion
 from braze.capture.state.object_identity import settle_numbers
 from braze.capture.state.opaque_objects import check_opaque, check_proxies, only_keeps
 from braze.capture.state.reentrant_calls import special_method_raising
@@ -189,6 +190,7 @@ class Interpreter:
         # Views of their inputs that autograd functions returned: id of the place -> (it, the call).
         self.custom_views: dict[int, tuple[Any, Any]] = {}
         self.entered: list[Any] = []
+        self.inference: InferenceRegion | None = None
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
         self.known_counts: dict[Any, int] = {}

@@ -14,6 +14,7 @@ from braze.capture.calls.torch_function import ask_overriding, is_overridden
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.objects.attribute_load import load_attribute
 from braze.capture.state.guard_context import TENSORS
+from braze.capture.state.inference_region import enter_inference, leave_inference
 from braze.capture.training.checkpointing import (
     call_checkpointed,
     check_options,
@@ -134,7 +135,7 @@ def _manager_method(function: Any, enters: bool) -> Any:
             return interpreter.call_python(function, args, kwargs)
         last = next((n for n in reversed(range(len(entered))) if entered[n] is manager), -1)
         if enters and _changes_inference(manager):
-            raise BreakRequested("global-state", "inference mode, in which tensors are of a kind")
+            enter_inference(interpreter, manager)
         if enters:
             entered.append(manager)
             interpreter.devices_entered[id(manager)] = interpreter.outer_step
@@ -143,6 +144,7 @@ def _manager_method(function: Any, enters: bool) -> Any:
         result = interpreter.native(function, *args, **kwargs)
         if not enters and last >= 0:
             del entered[last]
+            leave_inference(interpreter, manager)
         return result
 
     return run

@@ -361,6 +361,7 @@ class CapturedFrame:
     dropped: inputs of the graph whose `.grad` the frame drops before it computes anything.
     saves: whether autograd saves tensors in eager, for a backward in the frame or after it.
     runs_backward: whether a backward is in the frame, which reads what it saved.
+    in_inference: the frame enters inference mode for all that it computes.
     switched: inputs that begin to need gradients (True), or cease to (False), before it computes
         anything with them."""
 
@@ -384,6 +385,7 @@ class CapturedFrame:
     switched: tuple[tuple[int, bool], ...] = ()
     saves: bool = False
     runs_backward: bool = False
+    in_inference: bool = False
 
     @property
     def grad_enabled(self) -> bool:

@@ -99,6 +99,18 @@ def with_gradients(
     return run_with_gradients
 
 
+def in_inference_mode(
+    run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """A graph of a frame that enters inference mode before all that it computes."""
+
+    def run_in_inference_mode(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        with torch.inference_mode():
+            return run(inputs)
+
+    return run_in_inference_mode
+
+
 def _needs_gradient(given: Any) -> bool:
     return isinstance(given, torch.Tensor) and given.requires_grad
 
