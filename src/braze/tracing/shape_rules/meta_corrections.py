@@ -189,6 +189,27 @@ def _of_columns(result: Operand, args: tuple[Any, ...]) -> Any:
     return result
 
 
+def _bags(is_forward_only: bool) -> Callable[[Any, Any], Any]:
+    """What the backward reads beside the sums, means or largest of bags."""
+
+    def correction(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+        given: list[Any] = [*args, *_OF_BAGS[len(args) :]]
+        weight, words, starts, _, mode, _, weights, _, padding = given
+        output, device = result[0], result[0].device
+        count = (output.shape[0],)
+        steps = {weight.stride[1], 1 if weights is None else weights.stride[0]}
+        is_fast = mode == 0 and padding < 0 and weight.dtype in _SUMMED_FAST and steps == {1}
+        sizes = starts.shape if is_forward_only and mode == 0 else count
+        shapes = ((0,) if is_fast else words.shape, sizes, output.shape if mode == 2 else sizes)
+        return (output, *[contiguous(words.dtype, shape, device) for shape in shapes])
+
+    return correction
+
+
+_OF_BAGS = (None, None, None, False, 0, False, None, False, -1)
+_SUMMED_FAST = (torch.float32, torch.float16, torch.bfloat16)
+
+
 def _row_major_or_none(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     """Probabilities that are not asked for are undefined; the meta kernel gives an empty tensor."""
     made, weights = result
@@ -196,6 +217,8 @@ def _row_major_or_none(result: tuple[Operand, ...], args: tuple[Any, ...]) -> An
 
 
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
+    aten._embedding_bag.default: _bags(False),
+    aten._embedding_bag_forward_only.default: _bags(True),
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
     aten.convolution.default: _convolved,
