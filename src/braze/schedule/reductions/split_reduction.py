@@ -10,6 +10,11 @@ Where the target wants parts of one length, the last one is guarded instead:
 
     p[k] = sum(r0 < 16384: x[16384*k + r0] where 16384*k + r0 < 1000000, else 0)
 
+A fold of everything whose points are rows, each with facts of its own (a loss of log-softmaxes), is
+cut there into rows, and so shares the kernel of what makes these facts:
+
+    y = sum(r0 < 8192, r1 < 50304: x[r0, r1] - m[r0])  ->  p[k] = sum(r1 < 50304: x[k, r1] - m[k])
+
 How it is cut depends on sizes alone, so that the result does not depend on the thread count.
 Left alone: argmax and argmin, and reductions with results enough for all threads; symbolic sizes,
 where parts are not padded.
@@ -26,6 +31,7 @@ from braze.ir.kernels.loops import Buffer, Definition, Guarded, Load, Reduce, Sc
 from braze.ir.kernels.scalars import apply, cast, index, literal, substitute_symbols
 from braze.ir.types import Size
 from braze.schedule.analysis.cost import estimated
+from braze.schedule.analysis.strides import best_vector_axis, load_walks
 from braze.schedule.simplify.flatten_reduction_axes import flattened
 from braze.schedule.simplify.normalize import Names
 from braze.schedule.target import Target
@@ -34,6 +40,7 @@ from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, 
 _LANES = 64
 _PADDED_TO = 1024  # the length of guarded parts is a multiple
 _TRIED = 4096  # lengths of parts
+_LEAST_ROW, _MOST_ROWS = 512, 1 << 15  # of a fold of everything that is cut into rows
 
 
 def split(
@@ -116,6 +123,9 @@ def _split_padded(
     """The definition, or partial reductions over parts of one length and their reduction."""
     body = definition.body
     assert isinstance(body, Reduce)
+    rows = _rows(body, target) if results == 1 and work >= target.least_work else None
+    if rows is not None:
+        return _by_rows(definition, body, rows, names)
     symbol, size = max(body.axes, key=lambda axis: estimated([axis[1]]))
     length = constant_value(size)
     if length is None:
@@ -146,6 +156,33 @@ def _split_padded(
     axes = ((k, parts), *definition.axes)
     first = Definition(partial, axes, (as_expr(k), *kept), piece, definition.origin)
     return [first, _total(definition, body, partial, parts, names)]
+
+
+def _rows(body: Reduce, target: Target) -> Symbol | None:
+    """The axis of a fold of everything whose rows are parts: one that makes parts enough, of which
+    each walks through memory. What else is folded of these rows is then of the same kernel."""
+    unit = best_vector_axis([symbol for symbol, _ in body.axes], load_walks(body.body))
+    lengths = [(symbol, constant_value(size) or 0) for symbol, size in body.axes]
+    work = math.prod(length for _, length in lengths)
+    for symbol, length in lengths:
+        if symbol != unit and target.enough_tasks <= length <= _MOST_ROWS:
+            return symbol if work // length >= _LEAST_ROW else None
+    return None
+
+
+def _by_rows(
+    definition: Definition, body: Reduce, symbol: Symbol, names: Names
+) -> list[Definition]:
+    """The folds of the rows along an axis, and theirs."""
+    sizes = dict(body.axes)
+    count = constant_value(sizes[symbol]) or 0
+    k = names.symbol("k", count)
+    inside = substitute_symbols(body.body, {symbol: as_expr(k)})
+    rest = tuple([(other, size) for other, size in body.axes if other != symbol])
+    partial = names.buffer(definition.target, (count,), dtype=body.dtype)
+    piece = Reduce(body.kind, rest, inside, body.dtype)
+    first = Definition(partial, ((k, count),), (as_expr(k),), piece, definition.origin)
+    return [first, _total(definition, body, partial, count, names)]
 
 
 def _dividing(length: int, step: int) -> int:
