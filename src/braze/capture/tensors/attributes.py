@@ -204,11 +204,14 @@ def _class_or_dict(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     raise BreakRequested("unsupported-tensor", "Tensor.__dict__")
 
 
+_GRAD: Any = torch.Tensor.grad
+
+
 def _gradient(interpreter: Interpreter, tensor: Any, real: Any) -> Any:
     guard_context = interpreter.guard_context
     if real is None:
         if id(tensor) in interpreter.retaining:
-            return traced(vars(torch.Tensor)["grad"].__get__, (tensor,), {})
+            return traced(_GRAD.__get__, (tensor,), {})
         return interpreter.new_gradients.get(id(tensor))
     written = interpreter.side_effects.slots.get((id(tensor), "grad"))
     if written is not None:

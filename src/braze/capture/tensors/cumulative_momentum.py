@@ -29,6 +29,8 @@ _SIGNATURE = inspect.signature(functional.batch_norm)
 
 @answers(functional.batch_norm)
 def batch_norm(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if SymbolicFloat not in map(type, (*args, *kwargs.values())):
+        return leaf_call(interpreter, functional.batch_norm, args, kwargs)
     given = _SIGNATURE.bind(*args, **kwargs)
     given.apply_defaults()
     options = given.arguments
