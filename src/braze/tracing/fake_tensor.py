@@ -68,6 +68,7 @@ class Place:
     may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
     is_lazy: of a base, that eager makes it as a view with its conjugate or negative bit set;
         is_inner: of a value that the program never has; lazy_step: the operator, and of what.
+    is_custom: of a view, that an autograd function of the program's gives it its gradients.
     has_views: of a base, that views of it were made for which autograd asks it whether they need
         gradients.
     inference: of a base, whether it is an inference tensor; None before it has a fake tensor. Views
@@ -86,7 +87,7 @@ class Place:
     data_step = -1
     given_at = -1
     forgets_views = forgets_itself = is_piece = refuses_gradients = False
-    asks_view = may_be_view = is_lazy = is_inner = has_views = False
+    asks_view = may_be_view = is_lazy = is_inner = has_views = is_custom = False
     lazy_step: tuple[torch._ops.OpOverload, Place] | None = None
     inference: bool | None = None
 

@@ -410,7 +410,9 @@ class Tracer(dispatch.TorchDispatchMode):
         if place.given_at >= 0:
             raise Untraceable("gradients of a tensor whose data was assigned to")
         while (
-            place.step is not None and place.step.op is aten.detach.default and not place.new_leaf
+            place.step is not None
+            and place.step.op is aten.detach.default
+            and not (place.new_leaf or place.is_custom)
         ):
             assert place.parent is not None  # autograd saved a result for its backward
             place = place.parent

@@ -42,6 +42,7 @@ from braze.shapes.symbolic import SymbolicSize
 from braze.tracing import DataDependent, UnknownTensor, Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.graph_recorder import GraphRecorder, node_of
+from braze.tracing.shape_rules.strides import is_dense
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -157,9 +158,28 @@ def finish_functions(interpreter: Interpreter, results: Sequence[Any]) -> None:
         return
     bases = [result.place.base or result.place for result in results]
     for result, base in zip(results, bases, strict=True):
-        found = interpreter.custom_views.get(id(result.place))
-        if found is not None and (base.input_index >= 0 or bases.count(base) > 1):
-            raise found[1].refused("it returns a view of its input")
+        found = _viewing(interpreter, result.place)
+        if found is None:
+            continue
+        viewed, application = found
+        kind = result.place.type
+        alone = base.input_index < 0 and bases.count(base) == 1 and viewed.version == base.version
+        if not (alone and is_dense(kind.shape, kind.stride)):
+            raise application.refused("it returns a view of its input")
+        # Nobody sees what it is a view of, by which autograd would go around the function.
+        value = interpreter.tracer.value_of(result)
+        result.place = Place(kind, value, result.place.offset, result.place.tracks_gradient)
+
+
+def _viewing(interpreter: Interpreter, place: Place | None) -> tuple[Place, Application] | None:
+    """What a program's function returned as a view of its input, if a result is that, or a view of
+    it; and the function."""
+    while place is not None:
+        found: tuple[Place, Application] | None = interpreter.custom_views.get(id(place))
+        if found is not None:
+            return found
+        place = place.parent
+    return None
 
 
 @final
@@ -298,7 +318,8 @@ class Application:
             place.value, place.history = value, None
             place.tracks_gradient = place.tracked_write = True
         elif self._existed(base):
-            place.value, place.version, place.tracks_gradient = value, base.version, True
+            place.value, place.version = value, base.version
+            place.tracks_gradient = place.is_custom = True
             self.interpreter.custom_views[id(place)] = (place, self)
         else:
             result.place = Place(place.type, value, place.offset, True)
