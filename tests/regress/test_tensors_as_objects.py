@@ -480,7 +480,6 @@ BREAKS = {
     "contains": ("data-dependent-value",),
     "repr_": ("data-dependent-value",),
     "expand_write_error": ("raises",),
-    "inference": ("global-state", "unseen-callable"),
 }
 
 

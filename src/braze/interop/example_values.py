@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import torch
-from torch.utils import _pytree as pytree
 
+from braze.compat.private_names import pytree
 from braze.compat.torch.dispatcher import disabled_torch_function, make_wrapper
 from braze.ir.graphs.graph import Value
 from braze.ir.types import Size, TensorType
