@@ -28,7 +28,6 @@ import braze.capture.handlers.strings
 import braze.capture.handlers.symbolic_factories
 import braze.capture.handlers.tensor_constructor
 import braze.capture.handlers.torch_state
-import braze.capture.objects.constraint_checks
 import braze.capture.objects.context_variables
 import braze.capture.objects.copying
 import braze.capture.objects.function_descriptors
@@ -40,6 +39,7 @@ import braze.capture.opcodes.imports
 import braze.capture.opcodes.intrinsics
 import braze.capture.opcodes.jumps
 import braze.capture.opcodes.variables
+import braze.capture.tensors.constraint_checks
 import braze.capture.tensors.cumulative_momentum
 import braze.capture.tensors.data_dependent_scalars
 import braze.capture.tensors.scans
@@ -406,7 +406,7 @@ def _check_left(interpreter: Interpreter) -> bool:
     check_procedures(interpreter)
     for manager in interpreter.entered:
         if type(manager) is torch.device:
-            step = interpreter.devices_entered[id(manager)]
+            step = interpreter.entered_at[id(manager)]
             raise CannotRebuild("a default device that is in force", step)
         if type(manager) is IndexMode:
             raise CannotRebuild("a torch mode that is in force", manager.entered_at)

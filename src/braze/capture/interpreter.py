@@ -97,8 +97,8 @@ class Interpreter:
     dropped_gradients: leaves whose `.grad` the frame dropped before it did anything to tensors.
     retaining: computed tensors that keep their gradients.
     applications: the calls of autograd functions whose gradients are recorded.
-    entered: torch's context managers that run for real and have not been left; devices_entered:
-    of devices among them the step that entered each.
+    entered: torch's context managers that run for real and have not been left; entered_at:
+    the step that entered each, by its id.
     autocast_depth: of the thread, before the frame.
     idle: how much was interpreted since the last operator.
     known_counts: of values of the graph, while a part of the program is interpreted for zero (0)
@@ -191,7 +191,7 @@ class Interpreter:
         self.custom_views: dict[int, tuple[Any, Any]] = {}
         self.entered: list[Any] = []
         self.inference: InferenceRegion | None = None
-        self.devices_entered: dict[int, int] = {}
+        self.entered_at: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
         self.known_counts: dict[Any, int] = {}
         self.masks: dict[Any, Any] = {}

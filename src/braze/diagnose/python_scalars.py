@@ -28,27 +28,12 @@ from braze.ir.kernels.loops import (
     Scalar,
     Scatter,
 )
+from braze.ir.kernels.print_loops import INFIX
 from braze.ir.types import Size
 from braze.shapes.binding import python_text
 from braze.shapes.expr import Expr, Symbol, as_expr
 
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "shl": "<<",
-    "shr": ">>",
-}
+_INFIX = {**INFIX, "shl": "<<", "shr": ">>"}
 
 _SPECIAL = "i0 i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1 bessel_y0 bessel_y1 zeta"
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 import braze
+from tests.unit.capture.test_autograd_functions import Identity
 
 
 class Reversed(Function):
@@ -30,16 +31,6 @@ class Detached(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient * 3
-
-
-class Itself(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -69,7 +60,7 @@ class Parts(Function):
         return torch.cat([first[None] * 3, rest * 5])
 
 
-FUNCTIONS: list[type[Function]] = [Reversed, Detached, Itself, Sliced, Parts]
+FUNCTIONS: list[type[Function]] = [Reversed, Detached, Identity, Sliced, Parts]
 # What it is given, and what becomes of what it returns: each pair is a program.
 GIVEN: dict[str, Callable[[Tensor], Tensor]] = {
     "a result": lambda x: x * 2,

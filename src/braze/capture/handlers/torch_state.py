@@ -138,7 +138,7 @@ def _manager_method(function: Any, enters: bool) -> Any:
             enter_inference(interpreter, manager)
         if enters:
             entered.append(manager)
-            interpreter.devices_entered[id(manager)] = interpreter.outer_step
+            interpreter.entered_at[id(manager)] = interpreter.outer_step
         elif last < 0 and type(manager) is torch.device:
             raise BreakRequested("global-state", "the end of a default device")
         result = interpreter.native(function, *args, **kwargs)

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 @final
 class InferenceRegion:
-    """manager: what the frame entered; entered_at, left_at: the outermost loop's steps. calls: how
-    many were recorded when it left."""
+    """manager: what the frame entered; entered_at, left_at: the outermost loop's steps, the second
+    and `calls`, how many were recorded, once it has left."""
+
+    left_at: int
+    calls: int
 
     def __init__(self, manager: Any, entered_at: int) -> None:
         self.manager = manager
         self.entered_at = entered_at
-        self.left_at = -1
-        self.calls = 0
 
 
 def enter_inference(interpreter: Interpreter, manager: Any) -> None:
@@ -54,7 +55,7 @@ def check_inference(interpreter: Interpreter) -> bool:
     is not of the mode."""
     for manager in interpreter.entered:
         if type(manager) is torch.inference_mode:  # it keeps its state in C
-            step = interpreter.devices_entered[id(manager)]
+            step = interpreter.entered_at[id(manager)]
             raise CannotRebuild("inference mode that is in force", step, "global-state")
     region = interpreter.inference
     if region is None:

@@ -36,7 +36,8 @@ from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import DTYPE_NAMES, Size
 from braze.shapes.expr import Expr, Symbol
 
-_INFIX = {
+# Operators of scalars that are written between their operands.
+INFIX = {
     "add": "+",
     "sub": "-",
     "mul": "*",
@@ -175,8 +176,8 @@ def _print_load(scalar: Load) -> str:
 
 def _print_apply(scalar: Apply) -> str:
     operands = list(map(print_scalar, scalar.operands))
-    if scalar.op in _INFIX and len(operands) == 2:
-        return f"({operands[0]} {_INFIX[scalar.op]} {operands[1]})"
+    if scalar.op in INFIX and len(operands) == 2:
+        return f"({operands[0]} {INFIX[scalar.op]} {operands[1]})"
     return f"{scalar.op}({', '.join(operands)})"
 
 
