@@ -10,10 +10,12 @@ tensors, and its results are said to be on the device of its arguments.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any, final
 
 import torch
+from torch import fx
 
 from braze.compat.private_names import pytree
 from braze.compat.torch.dispatcher import disabled_torch_function, make_wrapper
@@ -22,6 +24,7 @@ from braze.ir.types import Size, TensorType
 from braze.shapes.expr import constant_value, symbols
 from braze.shapes.substitution import substitute
 
+EXAMPLE = "example_value"
 _META = torch.device("meta")
 
 
@@ -70,7 +73,42 @@ def example_value(value: Value, requires_grad: bool) -> ExampleValue | None:
     return _made(sizes[:rank], sizes[rank:], kind.dtype, kind.device, tracks)
 
 
+def complete_examples(graph: fx.Graph) -> None:
+    """Give example values to nodes that hold no one value of the graph: sizes, what is computed of
+    them, and tuples of results."""
+    for node in graph.nodes:
+        if EXAMPLE not in node.meta:
+            given = [_example_in(argument) for argument in node.args]
+            if node.op == "call_method" and node.target in ("size", "stride"):
+                if isinstance(given[0], ExampleValue):
+                    note_example(node, getattr(given[0], str(node.target))(*given[1:]))
+            elif _is_of_numbers(node) and all(type(x) is int for x in given):
+                note_example(node, node.target(*given))
+    for node in reversed(graph.nodes):  # a tuple in a tuple first
+        parts = {n.args[1]: n.meta.get(EXAMPLE) for n in node.users if _is_part(n, node)}
+        if parts and EXAMPLE not in node.meta:
+            note_example(node, tuple([parts.get(n) for n in range(1 + max(parts))]))
+
+
+def note_example(node: fx.Node, example: Any) -> None:
+    """Say what a node holds, by the names that PyTorch's backends ask for."""
+    node.meta[EXAMPLE] = node.meta["val"] = example
+
+
 # --- private ---------------------------------------------------------------------------------
+
+
+def _example_in(argument: Any) -> Any:
+    return argument.meta.get(EXAMPLE) if isinstance(argument, fx.Node) else argument
+
+
+def _is_of_numbers(node: fx.Node) -> bool:
+    return getattr(node.target, "__module__", "") == "_operator"
+
+
+def _is_part(node: fx.Node, of: fx.Node) -> bool:
+    is_item = node.target is operator.getitem and node.args[0] is of
+    return is_item and type(node.args[1]) is int
 
 
 def _at_hand(sizes: tuple[Size, ...]) -> Iterator[int | None]:

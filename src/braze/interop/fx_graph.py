@@ -20,7 +20,7 @@ from torch import fx
 from braze.compat.torch.aten import aten
 from braze.compat.torch.autograd_engine import as_piece, copy_uncounted
 from braze.compat.torch.dispatcher import set_grad_enabled
-from braze.interop.example_values import example_value
+from braze.interop.example_values import complete_examples, example_value, note_example
 from braze.interop.fx_casts import CastNodes, CastsOf
 from braze.interop.fx_constants import (
     said_constant,
@@ -164,6 +164,7 @@ class _FxBuilder:
             _note_type(node, value)
         self.graph.output(tuple(outputs))
         self.sizes.drop_unused()
+        complete_examples(self.graph)
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph)
 
@@ -413,7 +414,7 @@ def _note_type(node: fx.Node, value: Value) -> None:
     node.meta[TYPE] = value.type
     example = example_value(value, requires_grad=node.op == "placeholder")
     if example is not None:
-        node.meta["example_value"] = node.meta["val"] = example
+        note_example(node, example)
 
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:

@@ -17,6 +17,8 @@ from braze.interop.example_values import ExampleValue
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "products": lambda x, w: (x @ w).relu().sum(0),
     "parts": lambda x, w: [part * 2 for part in (x @ w).split(2, 1)],
+    "several": lambda x, w: (*x.topk(2, -1), x.max(1).indices, *torch.var_mean(x @ w, 1)),
+    "sizes": lambda x, w: x.view(x.shape[0] * 2, 2) + (x.shape[0] * 3 - 1),
     "layouts": lambda x, w: (x.t() + 1, x.t().contiguous().view(-1), x[:, ::2]),
     "dtypes": lambda x, w: (x.double() > 0, x.argmax(1), torch.fft.rfft(x)),
     "made": lambda x, w: torch.zeros(x.shape[0], 2, dtype=torch.int32) + w.new_ones(2).int(),
@@ -34,7 +36,11 @@ class _Compared(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         made = super().run_node(n)
-        if isinstance(made, torch.Tensor):
+        if type(made) is int:
+            assert n.meta["example_value"] == made
+        elif isinstance(made, (tuple, list)) and n.op != "output":
+            self.pairs += zip(n.meta["example_value"], made, strict=True)
+        elif isinstance(made, torch.Tensor):
             self.pairs.append((n.meta["example_value"], made))
             if n.op == "placeholder":
                 assert n.meta["example_value"].requires_grad == made.requires_grad
