@@ -34,7 +34,7 @@ from braze.ir.graphs.graph import (
     replace_operands,
 )
 from braze.ir.graphs.joint_graph import ForwardBackward
-from braze.ir.graphs.random_ops import is_random
+from braze.ir.graphs.random_ops import draws
 from braze.ir.types import TensorType
 
 _BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -169,7 +169,7 @@ def _made_of(graph: Graph, wanted: set[Value], given: Set[Value]) -> tuple[Node,
     kept: list[Node] = []
     wanted = wanted - given
     for node in reversed(graph.nodes):
-        stays = computed_symbol(node) is not None or is_random(node.op)
+        stays = computed_symbol(node) is not None or draws(node.op, node.args, node.kwargs)
         if stays or any(value in wanted for value in node.outputs):
             node = _without_statistics(node, wanted)
             kept.append(node)

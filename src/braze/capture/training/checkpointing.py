@@ -22,7 +22,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_co
 from braze.capture.frames.control_signals import BreakRequested
 from braze.compat.torch.autograd_engine import history_nodes
 from braze.ir.graphs.graph import values_in
-from braze.ir.graphs.random_ops import is_random
+from braze.ir.graphs.random_ops import draws
 from braze.tracing.fake_tensor import TracedTensor
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def call_checkpointed(
     # Nobody says where its tensors go: into a container, an attribute, a closure.
     if not _saves(interpreter, start):
         return made
-    draws = any(is_random(call[0]) for call in calls[start:])
-    loses_state = draws and not options.get("preserve_rng_state", True)
+    drawn = any(draws(*call[:3]) for call in calls[start:])
+    loses_state = drawn and not options.get("preserve_rng_state", True)
     if loses_state or _writes(interpreter) != before:
         interpreter.request.refusing.add(place)
         signal = _refused("the second call of a function that writes or draws")

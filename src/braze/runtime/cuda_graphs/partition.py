@@ -27,6 +27,7 @@ import torch
 
 from braze.frozen import frozen
 from braze.ir.graphs.joint_graph import Role
+from braze.ir.graphs.random_ops import draws
 from braze.ir.kernels.kernel import KernelSources, Segment
 from braze.ir.kernels.loops import Buffer, BufferView, given_symbols
 from braze.ir.kernels.schedule import ExternStep, Schedule, Step, device_runs, scatters
@@ -172,12 +173,12 @@ def _first(schedule: Schedule, device: torch.device) -> list[int]:
         touched = {view.buffer for view in views_of(step)} | {*_outputs(step)}
         if all(buffer.device.type == device.type for buffer in touched):
             continue
-        draws = torch.Tag.nondeterministic_seeded in step.call.op.tags
-        if _may_come_first(step, known, device) and not (draws and drawn):
+        draws_numbers = draws(step.call.op, step.call.args, step.call.kwargs)
+        if _may_come_first(step, known, device) and not (draws_numbers and drawn):
             known |= {*_outputs(step)}
             first.append(number)
         else:
-            drawn |= draws
+            drawn |= draws_numbers
     return first
 
 

@@ -16,6 +16,7 @@ from typing import Any, final
 import torch
 
 from braze.errors import InternalError
+from braze.ir.graphs.random_ops import draws
 from braze.ir.kernels.loops import Buffer
 from braze.ir.kernels.schedule import ExternStep, Schedule
 from braze.runtime.launch.result_storage import buffers_of
@@ -29,9 +30,9 @@ _TOLERANCE = 1e-2
 
 def can_be_checked(schedule: Schedule) -> bool:
     """Whether a second call gives what the first one did."""
-    calls = [step.call.op for step in schedule.steps if isinstance(step, ExternStep)]
-    draws = any(torch.Tag.nondeterministic_seeded in op.tags for op in calls)
-    return not (draws or schedule.mutations or schedule.in_place)
+    calls = [step.call for step in schedule.steps if isinstance(step, ExternStep)]
+    drawn = any(draws(call.op, call.args, call.kwargs) for call in calls)
+    return not (drawn or schedule.mutations or schedule.in_place)
 
 
 @final

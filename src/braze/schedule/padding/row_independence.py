@@ -25,8 +25,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, final
 
-import torch
-
+from braze.ir.graphs.random_ops import draws
 from braze.ir.kernels.loops import (
     Buffer,
     BufferView,
@@ -38,7 +37,7 @@ from braze.ir.kernels.loops import (
 from braze.ir.kernels.padding import PaddedSize, Padding, Rows
 from braze.ir.types import Size
 from braze.schedule.padding.row_dataflow import UNKNOWN, RowValues, Value, joined
-from braze.schedule.padding.row_independent_ops import is_known, rows_of_results
+from braze.schedule.padding.row_independent_ops import rows_of_results
 from braze.schedule.padding.row_mapping import (
     ONE,
     Dependent,
@@ -239,7 +238,7 @@ class _Proof:
     def _call(self, call: ExternCall) -> None:
         if self.size in given_symbols(call):
             raise Dependent(f"{call.op} is given its value")
-        if torch.Tag.nondeterministic_seeded in call.op.tags and not is_known(call):
+        if draws(call.op, call.args, call.kwargs):
             raise Dependent(f"{call.op} draws random numbers")
         if call.computes is not None:
             raise Dependent(f"{call.op} computes a number")

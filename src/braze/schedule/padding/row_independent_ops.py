@@ -28,11 +28,6 @@ from braze.schedule.padding.row_mapping import Dependent, Seen
 _Rule: TypeAlias = Callable[[Mapping[str, Any]], "int | None"]
 
 
-def is_known(call: ExternCall) -> bool:
-    """Whether the operator is in the table, where it draws random numbers in no form."""
-    return call.op._schema.name in _RULES
-
-
 def rows_of_results(call: ExternCall, see: Callable[[BufferView], Seen]) -> Rows | None:
     """The rows of a call's results, None where its arguments have none. Raises Dependent."""
     given = _bound(call, see)
