@@ -237,7 +237,8 @@ def is_watched(tensor: torch.Tensor) -> bool:
 
 
 is_watched(WATCHED)
-HISTORY = WATCHED * 2
+HISTORY = LEAF * 2  # which does not watch
+WATCHED.register_hook(lambda gradient: None)
 
 
 class Ambient:

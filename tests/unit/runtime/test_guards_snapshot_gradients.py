@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 
 from braze.interop.backends import Backend, Level
 from braze.ir.captured.compile_request import FrameValues
@@ -95,6 +96,12 @@ def _hold_history(step: Step) -> None:
     step.held.append((step.leaves.first * step.leaves.first).sum())
 
 
+def _hook_node(step: Step) -> Any:
+    node = get_gradient_edge(step.leaves.first).node
+    node.register_hook(print)
+    return node
+
+
 class _Mine(torch.Tensor):
     pass
 
@@ -111,7 +118,7 @@ NOTICED: dict[str, Change] = {
     "with a hook for what is gathered": lambda s: s.held.append(
         s.leaves.first.register_post_accumulate_grad_hook(print)
     ),
-    "with a history": _hold_history,
+    "with a hook of its node": lambda s: s.held.append(_hook_node(s)),
     "of a leaf that needs none": lambda s: s.leaves.first.requires_grad_(False),
     "of another leaf": lambda s: s.leaves.exchange(),
 }
@@ -121,6 +128,7 @@ HARMLESS: dict[str, Change] = {
     "written to": lambda s: s.leaves.first.grad.zero_(),  # type: ignore[union-attr]
     "of another step": lambda s: s.run(),
     "held by somebody": lambda s: s.held.append(s.leaves.first.grad),
+    "with a history": _hold_history,
     "after a collection": lambda s: gc.collect(),
 }
 

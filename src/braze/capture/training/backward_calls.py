@@ -214,7 +214,7 @@ def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
         if real is None or not real.is_leaf:
             raise _needs_history("backward() of a history from before the frame")
         if interpreter.request.is_watched(real):
-            raise _needs_history("backward() to a leaf with hooks, or in another live history,")
+            raise _needs_history("backward() to a leaf with hooks")
         guard_context.unwatched[id(leaf)] = guard_context.known[id(leaf)][1]
         guard_context.watched_at = interpreter.origin("backward")
 

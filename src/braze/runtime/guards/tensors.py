@@ -182,4 +182,4 @@ def explain_none_watched(guard: Guard, value: Any, others: Values) -> str | None
     number = WATCH.first_watched(others)
     if number < 0:
         return None
-    return f"somebody watches the gradient of '{guard.expected[number]}' now: hooks, or a history"
+    return f"somebody watches the gradient of '{guard.expected[number]}' now: it has hooks"

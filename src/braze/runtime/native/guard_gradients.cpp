@@ -11,8 +11,8 @@ static int is_plain_tensor(PyObject* object) {
     return *(void**)((char*)object + libtorch.offset) != NULL;
 }
 
-// Whether nobody watches: a hook, or a history that holds the leaf. Of a tensor that needs no
-// gradients libtorch must not be asked.
+// Whether nobody watches, by a hook of the leaf or of its AccumulateGrad node. Of a tensor that needs
+// no gradients libtorch must not be asked.
 static int is_unwatched(const Unwatched* group) {
     for (Py_ssize_t i = 0; i < group->count; i++) {
         PyObject* leaf = group->leaves[i];
@@ -26,8 +26,7 @@ static int is_unwatched(const Unwatched* group) {
         if (!none) return 0;
         group->implementations[i] = *(void**)handle;
     }
-    return group->first(group->find_node, group->find_hooks, group->implementations,
-                        group->count) < 0;
+    return group->first(group->questions, group->implementations, group->count) < 0;
 }
 
 // Reads gradients of leaves (of others that would warn) and compares them; the number of those that

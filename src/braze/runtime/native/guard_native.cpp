@@ -350,15 +350,14 @@ static int read_aparts(Snapshot* self, PyObject* rows) {
     return self->aparts ? 0 : -1;
 }
 
-// ((leaves, address of who is asked, of its first two arguments), ...)
+// ((leaves, address of the function that is asked, of its first argument), ...)
 static int read_unwatched(Snapshot* self, PyObject* rows) {
     self->unwatched = (Unwatched*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Unwatched));
     for (Py_ssize_t i = 0; self->unwatched && i < PyTuple_GET_SIZE(rows); i++) {
         Unwatched* group = &self->unwatched[self->unwatched_count++];
         PyObject* leaves;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!LLL", &PyTuple_Type, &leaves,
-                              (int64*)&group->first, (int64*)&group->find_node,
-                              (int64*)&group->find_hooks))
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!LL", &PyTuple_Type, &leaves,
+                              (int64*)&group->first, (int64*)&group->questions))
             return -1;
         group->count = PyTuple_GET_SIZE(leaves);
         group->leaves = addresses_of(leaves);

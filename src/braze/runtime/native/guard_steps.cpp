@@ -188,8 +188,8 @@ struct Unwatched {
     PyObject** leaves;
     void** implementations;  // room for as many
     Py_ssize_t count;
-    long (*first)(void* find_node, void* find_hooks, void* const* implementations, long count);
-    void *find_node, *find_hooks;
+    long (*first)(const void* questions, void* const* implementations, long count);
+    const void* questions;
 };
 
 // What a frame brings along.
