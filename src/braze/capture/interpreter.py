@@ -13,7 +13,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -58,6 +58,9 @@ from braze.ir.origin import UNKNOWN, Origin
 from braze.regions import REGIONS
 from braze.shapes.data_symbols import Undecidable
 from braze.tracing import DataDependent, UnknownTensor, Untraceable
+
+if TYPE_CHECKING:
+    from braze.tracing.tracer import Tracer
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
 MAX_NESTED_LOOPS = 60
@@ -130,7 +133,7 @@ class Interpreter:
     assumed: list[Any]
     cached_results: dict[tuple[Any, Any], Any]
 
-    def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
+    def __init__(self, request: FrameRequest, tracer: Tracer, leave_at: int) -> None:
         self.outer_step = self.steps_done = self.loops = self.transforms = 0
         self.request, options = request, request.options
         self.tracer = tracer
@@ -500,9 +503,10 @@ class Interpreter:
         return True
 
     def call_python(
-        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Interpret a Python function even where a table would answer for it."""
+        assert isinstance(function, types.FunctionType), function
         frame, result = make_frame(self, function, args, kwargs)
         return result if frame is None else self.run(frame)
 

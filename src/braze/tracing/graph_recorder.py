@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
@@ -22,6 +22,9 @@ from braze.tracing.shape_rules.infer import infer
 from braze.tracing.shape_rules.strides import is_dense, memory_order, same_layout
 from braze.tracing.shape_rules.views import view_stride
 from braze.tracing.view_inverse import INVERSE_STEPS, scatter_strided
+
+if TYPE_CHECKING:
+    from braze.ir.graphs.custom_gradient import CustomGradient
 
 _is_grad_enabled = torch.is_grad_enabled
 # What becomes a node if it is alive at the end: building nodes at once would cost a third of the
@@ -100,7 +103,7 @@ class GraphRecorder:
 
     def emit_typed(
         self,
-        op: torch._ops.OpOverload | RegionOp,
+        op: torch._ops.OpOverload | RegionOp | CustomGradient,
         args: Sequence[Argument],
         kwargs: dict[str, Argument],
         types: Any,

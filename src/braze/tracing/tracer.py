@@ -125,7 +125,7 @@ class Tracer(dispatch.TorchDispatchMode):
     def origin(self, origin: Origin) -> None:
         self.recorder.origin = origin
 
-    def add_input(self, tensor: torch.Tensor, *, layout: Layout | None = None) -> torch.Tensor:
+    def add_input(self, tensor: torch.Tensor, *, layout: Layout | None = None) -> TracedTensor:
         """The fake tensor for a real tensor, a graph input; the same one for the same tensor.
         layout: its sizes and strides, where some are symbolic."""
         known = self._by_identity.get(id(tensor))
@@ -137,7 +137,7 @@ class Tracer(dispatch.TorchDispatchMode):
             kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, True)
         return self._add_input(tensor, kind, int(tensor.storage_offset()))
 
-    def add_input_of_type(self, type: TensorType) -> torch.Tensor:
+    def add_input_of_type(self, type: TensorType) -> TracedTensor:
         """A fake tensor for a graph input of which only the type is known."""
         return self._add_input(None, type, 0)
 

@@ -39,6 +39,7 @@ from braze.tracing.wrapper_fake import holds_wrapper
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
     from braze.capture.state.guard_context import GuardContext
+    from braze.tracing.tracer import Tracer
 
 
 def leaf_call(
@@ -278,7 +279,7 @@ _NOTED = CONSTANTS - {SymbolicFloat}  # as they are
 class TensorNames:
     """How TorchCalls name tensor objects: by the value that each held when first named."""
 
-    def __init__(self, tracer: Any) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         self._value_of = tracer.value_of
         self._new_value = tracer.recorder.new_value
         self._taken: set[Value] = set()

@@ -21,7 +21,6 @@ from braze.capture.objects.attribute_load import (
     load_attribute,
     load_class_attribute,
     load_generic,
-    load_module_attribute,
 )
 from braze.capture.objects.attribute_store import (
     delete_attribute,
@@ -41,6 +40,7 @@ from braze.capture.objects.iteration import (
     next_of,
 )
 from braze.capture.objects.operators import COMPARISONS, OPERATORS, binary
+from braze.capture.objects.python_modules import load_module_attribute
 from braze.capture.objects.truth import length, truth
 from braze.capture.opcodes.build import mapping_contents
 from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, is_identity

@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import collections
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,9 +26,13 @@ from braze.capture.state.special_methods import own_special_functions
 from braze.compat.python.bytecode_versions import BYTECODE
 from braze.ir.captured.guard import ABSENT
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+    from braze.capture.state.guard_context import GuardContext
+
 
 @answers(builtins.__build_class__)
-def build_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def build_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`class name(*bases, **keywords): body`."""
     body, name, *given = args
     keywords = dict(kwargs)
@@ -59,7 +63,7 @@ def _check_cell(name: str, made: type, cell: types.CellType) -> None:
         raise ProgramRaised(TypeError(message))
 
 
-def _resolved_bases(interpreter: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _resolved_bases(interpreter: Interpreter, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """What the bases are that are no classes (`list[int]`): `__mro_entries__` says."""
     bases: list[Any] = []
     for base in given:
@@ -80,7 +84,7 @@ def _resolved_bases(interpreter: Any, given: tuple[Any, ...]) -> tuple[Any, ...]
     return tuple(bases)
 
 
-def _metaclass(interpreter: Any, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _metaclass(interpreter: Interpreter, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """The most derived metaclass."""
     metaclass = keywords.pop("metaclass", None)
     if metaclass is None:
@@ -102,7 +106,11 @@ def _metaclass(interpreter: Any, bases: tuple[Any, ...], keywords: dict[str, Any
 
 
 def _prepared(
-    interpreter: Any, metaclass: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]
+    interpreter: Interpreter,
+    metaclass: Any,
+    name: str,
+    bases: tuple[Any, ...],
+    keywords: dict[str, Any],
 ) -> Any:
     """The namespace in which the body runs."""
     try:
@@ -121,7 +129,7 @@ def _prepared(
     return space
 
 
-def _run_body(interpreter: Any, body: types.FunctionType, space: Any) -> Any:
+def _run_body(interpreter: Interpreter, body: types.FunctionType, space: Any) -> Any:
     frame, _ = make_frame(interpreter, body, (), {})
     assert frame is not None, "the body of a class is no generator"
     frame.names = space
@@ -151,7 +159,7 @@ class _QuietSlots:
 
 
 @answers(type.__new__)
-def new_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A real class; what making it calls in the program is interpreted."""
     if len(args) != 4 or not isinstance(args[2], tuple) or not isinstance(args[3], dict):
         return interpreter.native(type.__new__, *args, **kwargs)
@@ -186,14 +194,14 @@ def new_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return made
 
 
-def _made_here(guard_context: Any, made: type) -> list[types.FunctionType]:
+def _made_here(guard_context: GuardContext, made: type) -> list[types.FunctionType]:
     """A new class's special methods whose functions the program made in this frame."""
     return [
         function for function in own_special_functions(made) if id(function) in guard_context.fresh
     ]
 
 
-def _has_hook(guard_context: Any, base: Any) -> bool:
+def _has_hook(guard_context: GuardContext, base: Any) -> bool:
     """Whether subclasses of a class are told to Python code of the program."""
     if not issubclass(type(base), type):
         return False
@@ -201,7 +209,7 @@ def _has_hook(guard_context: Any, base: Any) -> bool:
     return isinstance(getattr(hook, "__func__", None), types.FunctionType)
 
 
-def _set_name(interpreter: Any, value: Any, owner: type, name: str) -> None:
+def _set_name(interpreter: Interpreter, value: Any, owner: type, name: str) -> None:
     method = interpreter.guard_context.lookup(type(value), "__set_name__")
     try:
         interpreter.call(method, value, owner, name)
@@ -222,7 +230,9 @@ def note_failed_name(raised: ProgramRaised, value: Any, owner: type, name: str) 
 
 
 @answers(collections.namedtuple)
-def make_named_tuple(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_named_tuple(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """`collections.namedtuple(...)`, interpreted."""
     made = interpreter.call_python(collections.namedtuple, args, kwargs)
     interpreter.guard_context.named_tuples[id(made)] = NamedTuple(made)
@@ -230,6 +240,8 @@ def make_named_tuple(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(type(torch.autograd.Function).__init__)
-def make_autograd_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_autograd_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """torch's metaclass numbers the class and makes one for its backward."""
     return interpreter.native(type(torch.autograd.Function).__init__, *args, **kwargs)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import operator
 import types
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +13,7 @@ from braze.capture.arrays.numpy_functions import NUMPY_CALLS, guard_numpys_funct
 from braze.capture.calls.c_allowlist import identifier
 from braze.capture.calls.c_functions import call_builtin, is_bound, way_to_call
 from braze.capture.calls.cached_functions import call_cached
-from braze.capture.calls.call_cache import KnownFunction, Route
+from braze.capture.calls.call_cache import KnownFunction, Route, Way
 from braze.capture.calls.deferred_calls import call_later, is_reorderable
 from braze.capture.calls.functorch import (
     CompiledHere,
@@ -50,10 +49,10 @@ from braze.capture.handlers.random import call_random_function
 from braze.capture.handlers.stdlib import find_implementation
 from braze.capture.handlers.tensor_constructor import LEGACY_DTYPES, holds_scalars
 from braze.capture.objects.attribute_load import load_attribute, load_method
-from braze.capture.objects.items import get_item
+from braze.capture.objects.getters import GETTERS, call_getter
 from braze.capture.objects.module_attributes import has_no_hooks
 from braze.capture.objects.weak_references import open_reference
-from braze.capture.state.guard_context import NUMBERS
+from braze.capture.state.guard_context import NUMBERS, GuardContext
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.tensors.subclasses import check_made_plainly, of_class
 from braze.compat.numpy.interface import RANDOM_FUNCTION
@@ -77,6 +76,9 @@ from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource, ClosureSource, ItemSource
 from braze.marks import MARKS, SUBSTITUTES, Mark
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
     {
@@ -92,12 +94,11 @@ _OWN_MODULES = frozenset(
 Prepared = tuple[Frame | None, Any]
 # A `__call__` may be an instance that is called in its turn.
 _MAX_INDIRECTIONS = 100
-_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
 
 def prepare(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
     if interpreter.reorders and is_reorderable(interpreter, function):
@@ -109,7 +110,7 @@ def prepare(
     for _ in range(_MAX_INDIRECTIONS):
         cls = type(function)
         if cls is types.FunctionType:
-            route = known.routes.get(function, _prepare_function)
+            route: Route = known.routes.get(function, _prepare_function)
             return route(interpreter, function, args, kwargs)
         if id(function) in MARKS.entries and is_marked_object(function):
             return None, call_marked_object(interpreter, function, args, kwargs)
@@ -132,7 +133,7 @@ def prepare(
                 function = SUBSTITUTES[function]
                 interpreter.guard_context.source_of_function(function)
                 continue
-            way = known.ways.get(function, _call_unknown)
+            way: Way = known.ways.get(function, _call_unknown)
             return None, way(interpreter, function, args, kwargs)
         if issubclass(type(function), type):
             return None, _call_class(interpreter, function, args, kwargs)
@@ -147,7 +148,7 @@ def prepare(
 
 
 def _call_unknown(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin function, method or slot that the capture has not called yet."""
     marked = call_marked(interpreter, function, args, kwargs)
@@ -159,40 +160,8 @@ def _call_unknown(
     return way(interpreter, function, args, kwargs)
 
 
-def _call_getter(
-    interpreter: Any, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """operator.itemgetter, attrgetter, methodcaller."""
-    source = interpreter.guard_context.source_of(getter)
-    if source is not None:  # what it gets can be seen in its pickle only
-        interpreter.guard_context.guard(source, GuardKind.ID_MATCH, getter)
-    kind, names = getter.__reduce__()[:2]
-    if kind is operator.itemgetter:
-        found = [get_item(interpreter, args[0], name) for name in names]
-    elif kind is operator.attrgetter:
-        found = [_dotted(interpreter, args[0], name) for name in names]
-    else:
-        return _call_named_method(interpreter, args[0], kind, names)
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def _call_named_method(interpreter: Any, owner: Any, kind: Any, given: tuple[Any, ...]) -> Any:
-    """operator.methodcaller: with keywords, what it is made by is a partial that holds them."""
-    if isinstance(kind, functools.partial):
-        name, args, kwargs = kind.args[0], (*kind.args[1:], *given), kind.keywords
-    else:
-        name, args, kwargs = given[0], given[1:], {}
-    return interpreter.call(load_attribute(interpreter, owner, name), *args, **kwargs)
-
-
-def _dotted(interpreter: Any, value: Any, names: str) -> Any:
-    for name in names.split("."):
-        value = load_attribute(interpreter, value, name)
-    return value
-
-
 def call_script(
-    interpreter: Any, script: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, script: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """TorchScript's own interpreter runs the function on fake tensors: its operators come here as
     ever. What its optimiser would make of them is left out."""
@@ -219,12 +188,12 @@ _CALLED_OBJECTS: dict[type, Any] = {
     Transformed: call_transformed,
     Whole: call_whole,
     CompiledHere: call_compiled_here,
-    **dict.fromkeys(_GETTERS, _call_getter),
+    **dict.fromkeys(GETTERS, call_getter),
 }
 
 
 def _open_instance(
-    interpreter: Any, function: Any, args: tuple[Any, ...]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...]
 ) -> tuple[Any, tuple[Any, ...]]:
     """`instance(...)` is its class's `__call__` with the instance first."""
     if is_compiled(function):
@@ -260,7 +229,7 @@ def _open_instance(
     return method.__get__(function, type(function)), args
 
 
-def _is_partial(interpreter: Any, cls: type) -> bool:
+def _is_partial(interpreter: Interpreter, cls: type) -> bool:
     """Whether calls of instances are those of a partial: of a subclass, or of a second module."""
     method = interpreter.guard_context.lookup(cls, "__call__")
     owner = getattr(method, "__objclass__", None)
@@ -268,7 +237,7 @@ def _is_partial(interpreter: Any, cls: type) -> bool:
 
 
 def _open_partial(
-    interpreter: Any, partial: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, partial: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     if id(partial) not in interpreter.guard_context.known:
         return partial.func, (*partial.args, *args), {**partial.keywords, **kwargs}
@@ -283,7 +252,7 @@ def _open_partial(
 
 
 def _prepare_function(
-    interpreter: Any,
+    interpreter: Interpreter,
     function: types.FunctionType,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -328,7 +297,11 @@ def _prepare_function(
 
 
 def _first(
-    route: Route, interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    route: Route,
+    interpreter: Interpreter,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Prepared:
     """Call a function by a route that its next calls will take, unless the program made it."""
     if id(function) not in interpreter.guard_context.fresh:
@@ -337,13 +310,13 @@ def _first(
 
 
 def _answer(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     return None, answer(interpreter, function, CALL_HANDLERS[function], args, kwargs)
 
 
 def _call_leaf(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     """A function of torch's: called whole where its arguments are plain."""
     if takes_as_leaf(args, kwargs):
@@ -352,7 +325,7 @@ def _call_leaf(
 
 
 def _call_module(
-    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     """`nn.Module.__call__`: the module's `forward`, where there are no hooks."""
     if args and function is not MODULE_CALL:
@@ -370,7 +343,7 @@ def _call_module(
 
 
 def make_frame(
-    interpreter: Any,
+    interpreter: Interpreter,
     function: types.FunctionType,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -398,7 +371,7 @@ def make_frame(
     return frame, None
 
 
-def known_function(interpreter: Any, function: types.FunctionType) -> KnownFunction:
+def known_function(interpreter: Interpreter, function: types.FunctionType) -> KnownFunction:
     """What calls of a function have in common; kept of those from outside guarded by identity."""
     code = code_of(function)
     if code.co_flags & COROUTINE_FLAGS:
@@ -418,7 +391,7 @@ def known_function(interpreter: Any, function: types.FunctionType) -> KnownFunct
 
 
 def _known_defaults(
-    guard_context: Any, function: types.FunctionType
+    guard_context: GuardContext, function: types.FunctionType
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Defaults of a function from outside: guarded as a whole, their entries known. Those of
     keywords are a dict, which the program may write to: its entries are guarded too, and all of
@@ -449,7 +422,7 @@ def _known_defaults(
 
 
 def _read_defaults(
-    guard_context: Any, function: types.FunctionType, source: Any
+    guard_context: GuardContext, function: types.FunctionType, source: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     positional, keyword = function.__defaults__, function.__kwdefaults__
     first, second = [AttributeSource(source, n) for n in ("__defaults__", "__kwdefaults__")]
@@ -475,7 +448,7 @@ def _read_defaults(
     )
 
 
-def open_closure(interpreter: Any, function: types.FunctionType, frame: Frame) -> None:
+def open_closure(interpreter: Interpreter, function: types.FunctionType, frame: Frame) -> None:
     """Give a frame the cells of its function."""
     side_effects = interpreter.side_effects
     fresh = interpreter.guard_context.fresh
@@ -499,7 +472,7 @@ def open_closure(interpreter: Any, function: types.FunctionType, frame: Frame) -
 
 
 def _guard_shared_cell(
-    interpreter: Any, function: types.FunctionType, cell: Any, source: Any, index: int
+    interpreter: Interpreter, function: types.FunctionType, cell: Any, source: Any, index: int
 ) -> None:
     """A cell that is known already stays the same one, where the function may be another."""
     guard_context = interpreter.guard_context
@@ -523,7 +496,9 @@ def _binding_error(
 # --- classes -------------------------------------------------------------------------------------
 
 
-def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_class(
+    interpreter: Interpreter, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     handler = CALL_HANDLERS.get(cls)
     if handler is not None:
         return answer(interpreter, cls, handler, args, kwargs)
@@ -532,7 +507,9 @@ def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict
     return construct(interpreter, cls, args, kwargs)
 
 
-def construct(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def construct(
+    interpreter: Interpreter, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """`cls(...)`: the metaclass's `__call__`, else `type.__call__`."""
     meta_call = interpreter.guard_context.lookup(type(cls), "__call__")
     if type(meta_call) is types.FunctionType:
@@ -544,7 +521,7 @@ def construct(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[s
 
 
 def make_instance(
-    interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """`type.__call__`: `__new__` and `__init__`."""
     guard_context = interpreter.guard_context
@@ -570,14 +547,14 @@ def make_instance(
     return made
 
 
-def refuse_finalizer(guard_context: Any, cls: type) -> None:
+def refuse_finalizer(guard_context: GuardContext, cls: type) -> None:
     """Break where an object would be made that notices when nobody refers to it any longer."""
     if type(guard_context.lookup(cls, "__del__")) is types.FunctionType:
         raise BreakRequested("unbuildable-object", f"a {cls.__qualname__}, which has a __del__")
 
 
 def _new_instance(
-    interpreter: Any,
+    interpreter: Interpreter,
     cls: type,
     new: Any,
     init: Any,

@@ -16,7 +16,7 @@ import threading
 import types
 import typing
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
@@ -25,6 +25,9 @@ from braze.capture.state.opaque_objects import WeakProxy
 from braze.compat.python.stdlib import registry_of
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import DictKeySource, ItemSource, ObjectSource
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _QUESTIONS = (
     inspect.isclass,
@@ -56,7 +59,7 @@ _TELLING = (
 
 
 def _ask(function: Any) -> Any:
-    def answer(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for value in (*args, *kwargs.values()):
             interpreter.guard_context.guard_identity(value)
         return interpreter.native(function, *args, **kwargs)
@@ -69,7 +72,7 @@ for _function in _QUESTIONS:
 
 
 def _ask_attributes(function: Any) -> Any:
-    def answer(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args or kwargs:
             raise BreakRequested("unseen-callable", f"{function.__name__}() with keywords")
         interpreter.guard_context.guard_identity(args[0])
@@ -83,14 +86,15 @@ def _ask_attributes(function: Any) -> Any:
 _DEEPEST = 8
 
 
-def _guard_telling(interpreter: Any, value: Any, depth: int) -> None:
+def _guard_telling(interpreter: Interpreter, value: Any, depth: int) -> None:
     """Guard what a function's signature, or a dataclass's fields, follow from."""
     guard_context = interpreter.guard_context
     if type(value) is types.FunctionType and id(value) not in guard_context.fresh:
         guard_context.source_of_function(value)
         guard_context.guard_function(value)
-        for name, default in (value.__kwdefaults__ or {}).items():
-            guard_context.guard_namespace(value.__kwdefaults__, name, default, "__kwdefaults__")
+        defaults = value.__kwdefaults__ or {}
+        for name, default in defaults.items():
+            guard_context.guard_namespace(defaults, name, default, "__kwdefaults__")
     if not depth or type(value) in _C_FUNCTIONS:
         return
     for name in _TELLING:
@@ -109,7 +113,9 @@ for _teller in _OF_ATTRIBUTES:
 
 
 @answers(type.__subclasses__)
-def subclasses(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[type]:
+def subclasses(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[type]:
     """`cls.__subclasses__()`, asked again at each call; where the frame made a class, a break."""
     (cls,) = args
     guard_context = interpreter.guard_context
@@ -129,7 +135,7 @@ def subclasses(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     *(importlib.util.find_spec, importlib.metadata.version, typing.get_type_hints),
     *(os.path.exists, os.path.isdir, os.path.isfile, threading.current_thread),
 )
-def ask_process(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_process(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a file system, a path or a thread says may be something else at the next call."""
     raise BreakRequested("unseen-callable", "a question about files, modules or threads")
 
@@ -137,7 +143,7 @@ def ask_process(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _substitution(method: Any) -> Any:
     """By a text, or by a function that is called for each match."""
 
-    def substitute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def substitute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = {**dict(zip(("pattern", "repl", "string", "count", "flags"), args)), **kwargs}
         pattern = interpreter.native(re.compile, given["pattern"], given.get("flags", 0))
         count = given.get("count", 0)
@@ -151,13 +157,13 @@ answers(re.subn)(_substitution(re.Pattern.subn))
 
 
 @answers(logging.getLogger)
-def get_logger(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_logger(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     logger = interpreter.native(logging.getLogger, *args, **kwargs)
     return interpreter.guard_context.track(logger, ObjectSource(f"logger {logger.name}", logger))
 
 
 def find_implementation(
-    interpreter: Any, dispatch: types.FunctionType, args: tuple[Any, ...]
+    interpreter: Interpreter, dispatch: types.FunctionType, args: tuple[Any, ...]
 ) -> Any:
     """What a `functools.singledispatch` function runs for a class: asked for real, and good as
     long as the same is registered."""
@@ -177,7 +183,7 @@ def find_implementation(
 
 
 @answers(logging.Logger.isEnabledFor)
-def is_enabled_for(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_enabled_for(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The answer is kept in a dict of the logger, which is read; it is found under a lock."""
     known = args and id(args[0]) in interpreter.guard_context.known
     if known and type(args[0]) is logging.Logger and type(args[-1]) is int:
@@ -186,7 +192,7 @@ def is_enabled_for(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(weakref.proxy)
-def weak_proxy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def weak_proxy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target = args[0]
     guard_context = interpreter.guard_context
     if len(args) != 1 or kwargs or id(target) in guard_context.known or type(target) in TENSORS:
@@ -198,19 +204,19 @@ def weak_proxy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @answers(gc.collect)
-def collect_garbage(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def collect_garbage(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Now, for what the program made here, and again after the graph ran."""
     interpreter.deferred_calls.append((gc.collect, args))
     return interpreter.native(gc.collect, *args, **kwargs)
 
 
 @answers(typing.cast)
-def cast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def cast(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[1]
 
 
 @answers(sys.exc_info)
-def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def exc_info(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     exception = handled_exception(interpreter, args, kwargs)
     if exception is None:
         return None, None, None
@@ -218,5 +224,7 @@ def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(sys.exception)
-def handled_exception(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def handled_exception(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return interpreter.handled()

@@ -11,7 +11,7 @@ import collections
 import datetime
 import functools
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -19,18 +19,28 @@ from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.generators import InlinedGenerator
 from braze.capture.objects.module_attributes import module_entry
-from braze.capture.state.guard_context import CONSTANTS, NUMBERS, TENSORS, attribute_key, raw_lookup
+from braze.capture.objects.python_modules import load_module_attribute
+from braze.capture.state.guard_context import (
+    CONSTANTS,
+    NUMBERS,
+    TENSORS,
+    GuardContext,
+    attribute_key,
+    raw_lookup,
+)
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import DELETED
 from braze.capture.tensors.attributes import FORBIDDEN, has_of_its_own, load_tensor_attribute
 from braze.capture.tensors.super_proxy import SuperOfTensor
 from braze.capture.training.saved_tensors import call_of_getter
-from braze.compat.python.packages import is_of_package
 from braze.compat.python.stdlib import name_in_errors, name_of_slotted
 from braze.ir.captured.frame import NULL
 from braze.ir.captured.guard import ABSENT, MRO, GuardKind
 from braze.ir.captured.source import AttributeSource, ObjectSource
 from braze.tracing.wrapper_fake import WrapperFake
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _C_METHODS = (
     types.MethodDescriptorType,
@@ -44,7 +54,7 @@ _OWN = TENSORS | NUMBERS.keys()
 _BY_ATTRIBUTE = frozenset({InlinedGenerator, FakeArray, SuperOfTensor, WrapperFake})
 
 
-def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
+def load_attribute(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """`owner.name`; ProgramRaised(AttributeError) if there is none."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -82,7 +92,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     return _load_or_fall_back(interpreter, owner, name)
 
 
-def _load_of_number(interpreter: Any, owner: Any, name: str) -> Any:
+def _load_of_number(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """An attribute of a number that stands for several. It has those of the number's class, and no
     others; what its own class does not answer, the number at hand does."""
     kind = NUMBERS[type(owner)]
@@ -96,7 +106,7 @@ def _load_of_number(interpreter: Any, owner: Any, name: str) -> Any:
     return interpreter.native(getattr, owner, name)
 
 
-def _load_plain(interpreter: Any, owner: Any, name: str, of_module: bool) -> Any:
+def _load_plain(interpreter: Interpreter, owner: Any, name: str, of_module: bool) -> Any:
     """An attribute of which the class knows nothing. of_module: what the instance dict does not
     have is looked for among a module's parameters, buffers and modules."""
     value = instance_entry(interpreter, owner, name)
@@ -109,7 +119,7 @@ def _load_plain(interpreter: Any, owner: Any, name: str, of_module: bool) -> Any
     return _fall_back(interpreter, owner, name)
 
 
-def made_here(guard_context: Any, cls: type) -> bool:
+def made_here(guard_context: GuardContext, cls: type) -> bool:
     """Whether the program made a class, or a base of it, in this frame, and so may change it."""
     made = guard_context.made_classes
     return bool(made) and any(id(base) in made for base in cls.__mro__)
@@ -129,7 +139,7 @@ GENERIC = frozenset(
 )
 
 
-def _is_foreign(guard_context: Any, cls: type, name: str, getattribute: Any) -> bool:
+def _is_foreign(guard_context: GuardContext, cls: type, name: str, getattribute: Any) -> bool:
     """Whether an attribute is found by C code of the class's own: its lookup, or a descriptor."""
     if getattribute not in GENERIC or name == "__traceback__":
         return True
@@ -146,7 +156,7 @@ _DESCRIPTORS = frozenset(
 )
 
 
-def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
+def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -174,7 +184,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     return load_attribute(interpreter, owner, name), NULL
 
 
-def referent(guard_context: Any, proxy: Any) -> Any:
+def referent(guard_context: GuardContext, proxy: Any) -> Any:
     """What a weak proxy made in this frame stands for."""
     target = guard_context.proxies[id(proxy)].target()
     if target is None:
@@ -182,7 +192,7 @@ def referent(guard_context: Any, proxy: Any) -> Any:
     return target
 
 
-def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
+def load_generic(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """`object.__getattribute__`, which asks no `__getattr__`."""
     value = _find(interpreter, owner, name)
     if value is ABSENT:
@@ -190,7 +200,7 @@ def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
     return value
 
 
-def _load_or_fall_back(interpreter: Any, owner: Any, name: str) -> Any:
+def _load_or_fall_back(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """`object.__getattribute__`; where that raises AttributeError, `__getattr__`."""
     try:
         value = _find(interpreter, owner, name)
@@ -203,7 +213,7 @@ def _load_or_fall_back(interpreter: Any, owner: Any, name: str) -> Any:
     return _fall_back(interpreter, owner, name)
 
 
-def _find(interpreter: Any, owner: Any, name: str) -> Any:
+def _find(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """What the class and the instance dict give, or ABSENT."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -220,7 +230,7 @@ def _find(interpreter: Any, owner: Any, name: str) -> Any:
 _PASS_ON_TRACEBACKS = ("contextlib", "unittest.")
 
 
-def _check_traceback(interpreter: Any, owner: Any) -> None:
+def _check_traceback(interpreter: Interpreter, owner: Any) -> None:
     """An exception that was raised in interpreted code has no traceback to look at."""
     reader = str(interpreter.frames[-1].globals.get("__name__", ""))
     if id(owner) in interpreter.raised and not reader.startswith(_PASS_ON_TRACEBACKS):
@@ -228,7 +238,7 @@ def _check_traceback(interpreter: Any, owner: Any) -> None:
         raise BreakRequested("unsupported-attribute", detail)
 
 
-def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
+def _load_foreign(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """An attribute of an object whose class looks them up in C code of its own: bound methods,
     thread-local data, super()."""
     if name == "__traceback__":
@@ -244,7 +254,7 @@ def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
     return _read_natively(interpreter, owner, name, getattr, owner, name)
 
 
-def _read_natively(interpreter: Any, owner: Any, name: str, read: Any, *args: Any) -> Any:
+def _read_natively(interpreter: Interpreter, owner: Any, name: str, read: Any, *args: Any) -> Any:
     """What C code gives as `owner.name`: a field of a named tuple, thread-local data."""
     guard_context = interpreter.guard_context
     key = attribute_key(owner, name)
@@ -265,7 +275,7 @@ def _read_natively(interpreter: Any, owner: Any, name: str, read: Any, *args: An
     return guard_context.read_attribute_value(owner, name, value)
 
 
-def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
+def _fall_back(interpreter: Interpreter, owner: Any, name: str) -> Any:
     getattr_method = interpreter.guard_context.lookup(type(owner), "__getattr__")
     if getattr_method is torch.nn.Module.__getattr__:
         value = module_entry(interpreter, owner, name)
@@ -279,7 +289,9 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
     return None
 
 
-def raise_missing(interpreter: Any, owner: Any, name: str, in_slot: bool = False) -> None:
+def raise_missing(
+    interpreter: Interpreter, owner: Any, name: str, in_slot: bool = False
+) -> NoReturn:
     """The AttributeError of an attribute that is not there. in_slot: whose slot is empty."""
     cls = interpreter.guard_context.type_of(owner)
     kind = name_of_slotted(cls) if in_slot else cls.__name__
@@ -290,7 +302,7 @@ def raise_missing(interpreter: Any, owner: Any, name: str, in_slot: bool = False
     raise ProgramRaised(error)
 
 
-def instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
+def instance_entry(interpreter: Interpreter, owner: Any, name: str) -> Any:
     """The instance dict's entry, or ABSENT; guarded for an object from outside."""
     try:
         space = object.__getattribute__(owner, "__dict__")
@@ -326,7 +338,7 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
     return space if type(space) is dict else None
 
 
-def _is_data_descriptor(guard_context: Any, meta: Any, kind: type) -> bool:
+def _is_data_descriptor(guard_context: GuardContext, meta: Any, kind: type) -> bool:
     if kind is types.FunctionType:
         return False
     if kind is property or kind is types.GetSetDescriptorType:
@@ -338,7 +350,7 @@ def _is_data_descriptor(guard_context: Any, meta: Any, kind: type) -> bool:
     return hasattr(kind, "__get__") and (hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
 
 
-def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+def bind_attribute(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: str) -> Any:
     """What a class attribute gives when it is read through an instance."""
     kind = type(meta)
     guard_context = interpreter.guard_context
@@ -372,7 +384,9 @@ def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str
     return guard_context.class_value(cls, name, meta)
 
 
-def _bind_class_method(guard_context: Any, meta: classmethod[Any, Any, Any], cls: type) -> Any:
+def _bind_class_method(
+    guard_context: GuardContext, meta: classmethod[Any, Any, Any], cls: type
+) -> Any:
     function = meta.__func__
     guard_context.source_of_function(function)
     if type(function) is types.FunctionType:
@@ -380,14 +394,14 @@ def _bind_class_method(guard_context: Any, meta: classmethod[Any, Any, Any], cls
     return meta.__get__(None, cls)
 
 
-def _load_cached(interpreter: Any, meta: Any, owner: Any) -> Any:
+def _load_cached(interpreter: Interpreter, meta: Any, owner: Any) -> Any:
     """functools.cached_property, whose lock is of no interest here."""
     value = interpreter.call(meta.func, owner)
     set_instance_entry(interpreter, owner, meta.attrname, value)
     return value
 
 
-def load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+def load_slot(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: str) -> Any:
     """What a slot, or a field that C code keeps, holds; guarded for an object from outside."""
     guard_context = interpreter.guard_context
     if name == "__code__" and cls is types.FunctionType:
@@ -422,7 +436,7 @@ def load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> 
     return guard_context.reads[key]
 
 
-def _load_by_hook(interpreter: Any, owner: Any, name: str, hook: Any) -> Any:
+def _load_by_hook(interpreter: Interpreter, owner: Any, name: str, hook: Any) -> Any:
     try:
         return _call_hook(interpreter, hook, owner, "__getattribute__", name)
     except ProgramRaised as raised:
@@ -432,7 +446,7 @@ def _load_by_hook(interpreter: Any, owner: Any, name: str, hook: Any) -> Any:
     return _call_hook(interpreter, method, owner, "__getattr__", name)
 
 
-def _call_hook(interpreter: Any, hook: Any, owner: Any, hook_name: str, name: str) -> Any:
+def _call_hook(interpreter: Interpreter, hook: Any, owner: Any, hook_name: str, name: str) -> Any:
     if type(hook) in (types.FunctionType, *_C_METHODS):
         return interpreter.call(hook, owner, name)
     return interpreter.call(bind_attribute(interpreter, hook, owner, type(owner), hook_name), name)
@@ -441,7 +455,9 @@ def _call_hook(interpreter: Any, hook: Any, owner: Any, hook_name: str, name: st
 # --- classes and modules -----------------------------------------------------------------------
 
 
-def load_class_attribute(interpreter: Any, owner: type, name: str, *, hooked: bool = True) -> Any:
+def load_class_attribute(
+    interpreter: Interpreter, owner: type, name: str, *, hooked: bool = True
+) -> Any:
     """`Class.name`: the metaclass's data descriptors, then the class's own MRO, then what else the
     metaclass has. hooked: whether its `__getattr__` is asked where there is nothing."""
     guard_context = interpreter.guard_context
@@ -470,7 +486,7 @@ def load_class_attribute(interpreter: Any, owner: type, name: str, *, hooked: bo
     return guard_context.class_value(owner, name, value)
 
 
-def _load_of_type(interpreter: Any, owner: type, name: str) -> Any:
+def _load_of_type(interpreter: Interpreter, owner: type, name: str) -> Any:
     """What a class says of itself: `__name__`, `__dict__`, `__bases__`."""
     guard_context = interpreter.guard_context
     key = (id(owner), name)
@@ -498,7 +514,9 @@ _GUARDED_OF_TYPES = frozenset({str, type(None), dict})
 _HEAP_TYPE = 1 << 9
 
 
-def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any, hooked: bool) -> Any:
+def _load_from_metaclass(
+    interpreter: Interpreter, owner: type, name: str, meta: Any, hooked: bool
+) -> Any:
     if meta is not ABSENT:
         return bind_attribute(interpreter, meta, owner, type(owner), name)
     hook = interpreter.guard_context.lookup(type(owner), "__getattr__") if hooked else ABSENT
@@ -507,55 +525,7 @@ def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any, ho
     return interpreter.native(getattr if hooked else type.__getattribute__, owner, name)
 
 
-def load_module_attribute(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
-    """`module.name`: the module's dict, its class, its own `__getattr__`."""
-    space = vars(owner)
-    guard_context = interpreter.guard_context
-    side_effects = interpreter.side_effects
-    if space is None or "__name__" not in space:  # made by ModuleType.__new__ alone
-        return interpreter.native(getattr, owner, name)
-    written = side_effects.written(space, name) if side_effects.writes else ABSENT
-    if written is not ABSENT and written is not DELETED:
-        return written
-    key = (id(space), name)
-    if written is ABSENT:
-        if guard_context.reads.get(key, ABSENT) is not ABSENT:
-            return guard_context.reads[key]
-        if name in space:
-            return guard_context.read_namespace(space, name, None)
-    plain = type(owner) is types.ModuleType and raw_lookup(types.ModuleType, name) is ABSENT
-    if plain and (written is DELETED or not is_of_package(owner.__name__, "torch")):
-        if written is ABSENT:
-            guard_context.guard_namespace(space, name, ABSENT)
-        return _ask_module(interpreter, owner, name)
-    try:
-        value = interpreter.native(getattr, owner, name)
-    finally:
-        if written is ABSENT and name not in space:  # a lazy module keeps what it was asked for
-            guard_context.guard_namespace(space, name, ABSENT)
-    if name in space:
-        return guard_context.read_namespace(space, name, None)
-    return guard_context.wrap_value(
-        value, AttributeSource(ObjectSource(owner.__name__, owner), name)
-    )
-
-
-def _ask_module(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
-    """What a module's own `__getattr__` gives for a name that the module lacks."""
-    if name != "__getattr__":
-        try:
-            hook = load_module_attribute(interpreter, owner, "__getattr__")
-        except ProgramRaised:
-            hook = ABSENT
-        if hook is not ABSENT:
-            return interpreter.call(hook, name)
-    known_as = load_module_attribute(interpreter, owner, "__name__")
-    error = AttributeError(f"module {known_as!r} has no attribute {name!r}")
-    error.name, error.obj = name, owner
-    raise ProgramRaised(error)
-
-
-def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
+def load_super_attribute(interpreter: Interpreter, proxy: Any, name: str) -> Any:
     """`super().name`: the MRO of the object's class after the class where `super` stands."""
     start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     source = interpreter.guard_context.source_of(proxy)
@@ -588,7 +558,7 @@ def is_of_items(method: Any) -> bool:
 _OF_ITEMS = frozenset({dict.__getitem__, dict.get, dict.__setitem__, dict.__delitem__})
 
 
-def set_instance_entry(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+def set_instance_entry(interpreter: Interpreter, owner: Any, name: str, value: Any) -> None:
     """Write the instance dict's entry itself."""
     if id(owner) not in interpreter.guard_context.known:
         interpreter.native(object.__setattr__, owner, name, value)

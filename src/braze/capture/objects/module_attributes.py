@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,10 +15,13 @@ from braze.compat.torch.nn_modules import INSTANCE_HOOKS, global_hooks, has_hook
 from braze.ir.captured.guard import ABSENT
 from braze.ir.captured.source import AttributeSource
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 _KINDS = ("_parameters", "_buffers", "_modules")
 
 
-def module_entry(interpreter: Any, module: Any, name: str) -> Any:
+def module_entry(interpreter: Interpreter, module: Any, name: str) -> Any:
     """What `Module.__getattr__` finds, or ABSENT."""
     guard_context = interpreter.guard_context
     side_effects = interpreter.side_effects
@@ -55,7 +58,7 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
     return ABSENT
 
 
-def _interpreted_entry(interpreter: Any, module: Any, name: str) -> Any:
+def _interpreted_entry(interpreter: Interpreter, module: Any, name: str) -> Any:
     """The same where a dict of the module's is of a class of the program's, which may have methods
     of its own: what `Module.__getattr__` itself says. It asks for the dicts by attributes."""
     if name in ("__dict__", *_KINDS):
@@ -68,7 +71,9 @@ def _interpreted_entry(interpreter: Any, module: Any, name: str) -> Any:
         return ABSENT
 
 
-def _guard_lacks(guard_context: Any, module: Any, space: dict[str, Any], name: str) -> None:
+def _guard_lacks(
+    guard_context: GuardContext, module: Any, space: dict[str, Any], name: str
+) -> None:
     """A buffer, parameter or module of that name may be registered later."""
     for kind in _KINDS:
         entries = space.get(kind)
@@ -80,7 +85,7 @@ def _guard_lacks(guard_context: Any, module: Any, space: dict[str, Any], name: s
             )
 
 
-def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any) -> bool:
+def store_module_attribute(interpreter: Interpreter, module: Any, name: str, value: Any) -> bool:
     """`Module.__setattr__` for a value that is no parameter, module or tensor; True if done."""
     guard_context = interpreter.guard_context
     if type(value) in TENSORS or issubclass(type(value), torch.nn.Module):
@@ -100,7 +105,7 @@ def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any)
     return True
 
 
-def has_no_hooks(interpreter: Any, module: Any) -> bool:
+def has_no_hooks(interpreter: Interpreter, module: Any) -> bool:
     """Whether calling a module is calling its `forward`; guarded if so."""
     space = object.__getattribute__(module, "__dict__")
     if has_hooks(space) or _are_hooks_written(interpreter.side_effects, space):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +22,9 @@ from braze.ir.captured.source import (
 )
 from braze.ir.graphs.graph import Graph
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
+
+if TYPE_CHECKING:
+    from braze.tracing.tracer import Tracer
 
 
 def guard_written_inputs(
@@ -118,13 +121,13 @@ _NOT_ASKED = frozenset(
 )
 
 
-def guard_used_inputs(guard_context: GuardContext, tracer: Any) -> None:
+def guard_used_inputs(guard_context: GuardContext, tracer: Tracer) -> None:
     """Guard what the trace depends on of inputs, beside their metadata."""
     _guard_offsets(guard_context, tracer)
     _guard_views(guard_context, tracer)
 
 
-def _guard_offsets(guard_context: GuardContext, tracer: Any) -> None:
+def _guard_offsets(guard_context: GuardContext, tracer: Tracer) -> None:
     """Guard where inputs begin in their storages, of those on whose offset the trace depends."""
     for index, origin in tracer.used_offsets.items():
         real = tracer.inputs[index][1]
@@ -134,7 +137,7 @@ def _guard_offsets(guard_context: GuardContext, tracer: Any) -> None:
         )
 
 
-def _guard_views(guard_context: GuardContext, tracer: Any) -> None:
+def _guard_views(guard_context: GuardContext, tracer: Tracer) -> None:
     """Guard what kind of view inputs are, of those whose kind the trace depends on: autograd
     refuses to write to some, and forgets the history of others. A parameter is never a view."""
     for (fake, real), source in zip(tracer.inputs, guard_context.input_sources, strict=True):

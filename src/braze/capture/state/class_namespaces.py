@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.ir.captured.guard import ABSENT, GuardKind
 from braze.ir.captured.source import AttributeSource, ItemSource, ObjectSource
+
+if TYPE_CHECKING:
+    from braze.capture.state.guard_context import GuardContext
 
 # What reads one entry of the first argument: that of the second one.
 _OF_ONE_ENTRY = (
@@ -19,7 +22,7 @@ _OF_ONE_ENTRY = (
 )
 
 
-def guard_class_dicts(guard_context: Any, function: Any, args: tuple[Any, ...]) -> None:
+def guard_class_dicts(guard_context: GuardContext, function: Any, args: tuple[Any, ...]) -> None:
     """Guard what a call of real code reads of such dicts among its arguments."""
     for index, value in enumerate(args):
         cls = guard_context.class_dicts.get(id(value))
@@ -35,7 +38,7 @@ def guard_class_dicts(guard_context: Any, function: Any, args: tuple[Any, ...]) 
             _guard_entry(guard_context, cls, value, name)
 
 
-def _guard_entry(guard_context: Any, cls: type, space: Any, name: str) -> None:
+def _guard_entry(guard_context: GuardContext, cls: type, space: Any, name: str) -> None:
     """The entry is this very object, or is not there."""
     value = space.get(name, ABSENT)
     guard_context.guard_namespace(cls, name, value, f"{cls.__qualname__}.__dict__")

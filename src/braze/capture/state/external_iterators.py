@@ -7,7 +7,7 @@ iterator was: a loop that breaks the graph each time round comes back to the sam
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.frames.control_signals import CannotRebuild, ProgramRaised
 from braze.capture.state.side_effects import SideEffects
@@ -22,6 +22,9 @@ from braze.compat.python.iterator_state import (
 from braze.ir.captured.frame import CapturedCall, FromConstant, FromSource
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import ItemSource, IteratedSource, PeekSource, Source
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 
 def _parts(iterator: Any) -> tuple[Any, ...] | None:
@@ -42,14 +45,14 @@ class OutsideIterators:
     the step of the outermost loop that took the first).
     """
 
-    def __init__(self, interpreter: Any) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
         self._guard_context = interpreter.guard_context
         self._taken: dict[int, tuple[Any, int, bool, int]] = {}
 
     def release(self) -> None:
         """Let go of the capture."""
-        self._interpreter = None
+        del self._interpreter
         self._taken.clear()
 
     def knows(self, iterator: Any) -> bool:

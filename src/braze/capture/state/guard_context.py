@@ -14,7 +14,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -62,6 +62,9 @@ from braze.tracing import Untraceable
 from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.symbolic_float import NUMBER, SymbolicFloat
 from braze.tracing.wrapper_fake import WrapperFake, new_wrapper
+
+if TYPE_CHECKING:
+    from braze.tracing.tracer import Tracer
 
 PRIMITIVES: frozenset[type] = frozenset(
     (
@@ -190,7 +193,7 @@ class GuardContext:
     found_by_identity: classes from outside whose instances hash and compare as `object`s do.
     """
 
-    def __init__(self, tracer: Any, sizes: Any = None) -> None:
+    def __init__(self, tracer: Tracer, sizes: Any = None) -> None:
         self.tracer = tracer
         self.sizes = sizes or DynamicSizes(None, tracer, _nowhere)
         self.origin: Callable[[], Origin] = _nowhere
@@ -263,14 +266,15 @@ class GuardContext:
         self._guards.append(Guard(source, kind, expected, origin or self.origin()))
 
     def guard_namespace(
-        self, space: dict[str, Any], name: str, value: Any, label: str = ""
+        self, space: dict[str, Any] | type, name: str, value: Any, label: str = ""
     ) -> None:
         """A dict's entry is this very object (or ABSENT). label: the dict for messages, where it
         is not a module's."""
         entry = self._namespaces.get(id(space))
         if entry is None:
             self._keep.append(space)
-            label = label or f"globals of {space.get('__name__', '?')}"
+            if not label and isinstance(space, dict):
+                label = f"globals of {space.get('__name__', '?')}"
             entry = self._namespaces[id(space)] = (ObjectSource(label, space), {})
         entry[1][name] = value
 

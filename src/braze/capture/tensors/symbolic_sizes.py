@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -32,6 +32,9 @@ from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
 from braze.shapes.unknowns import SpecialisedError, Unknown
 
+if TYPE_CHECKING:
+    from braze.tracing.tracer import Tracer
+
 Layout = tuple[tuple[Any, ...], tuple[Any, ...]]
 _STRICT = (DimensionMark.DYNAMIC, DimensionMark.UNBACKED)
 
@@ -45,7 +48,7 @@ class DynamicSizes:
     """
 
     def __init__(
-        self, policy: SizePolicy | None, tracer: Any, origin: Any, copies_freely: bool = False
+        self, policy: SizePolicy | None, tracer: Tracer, origin: Any, copies_freely: bool = False
     ) -> None:
         self._policy = policy
         self._copies_freely = copies_freely
@@ -203,7 +206,7 @@ class DynamicSizes:
     def release(self) -> None:
         """Let go of the trace. Sizes stay good for what was made of them."""
         self._tracer.open_facts = None
-        self._tracer = None
+        del self._tracer
         self._origin = None
         self._texts.clear()
         if self.facts is not None:

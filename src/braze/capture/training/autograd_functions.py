@@ -47,6 +47,7 @@ from braze.tracing.shape_rules.strides import is_dense
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
     from braze.capture.state.guard_context import GuardContext
+    from braze.tracing.tracer import Tracer
 
 # Of so many results each choice of undefined gradients has a formula; a call with more is left to
 # eager, where the backward is told which come in.
@@ -509,7 +510,7 @@ def _needs_gradient(argument: Any) -> bool:
     return type(argument) is TracedTensor and argument.requires_grad
 
 
-def _tangent(tracer: Any, result: Value) -> Any:
+def _tangent(tracer: Tracer, result: Value) -> Any:
     """A fake tensor for the gradient of a result."""
     kind = result.type
     assert isinstance(kind, TensorType)

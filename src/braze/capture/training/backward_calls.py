@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,9 +33,12 @@ from braze.ir.types import TensorType
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.shape_rules.strides import is_dense, same_layout
 
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
+
 
 @answers(torch.Tensor.backward)
-def tensor_backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def tensor_backward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`tensor.backward(gradient, retain_graph, create_graph, inputs)`."""
     given = _bound(torch.Tensor.backward, args, kwargs)
     tangents = [given["gradient"]]
@@ -43,7 +46,7 @@ def tensor_backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @answers(torch.autograd.backward)
-def backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def backward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.autograd.backward(tensors, grad_tensors, ...)`."""
     given = _bound(torch.autograd.backward, args, kwargs)
     if given["grad_variables"] is not None:
@@ -54,7 +57,7 @@ def backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 @answers(torch.autograd.grad)
-def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def grad(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.autograd.grad(outputs, inputs, ...)`."""
     given = _bound(torch.autograd.grad, args, kwargs)
     if given["outputs"] is None or given["inputs"] is None:
@@ -99,7 +102,7 @@ def _needs_history(what: str) -> BreakRequested:
     return BreakRequested("unsupported-tensor", f"{what} needs the gradients themselves")
 
 
-def _listed(interpreter: Any, given: Any, count: int = 0) -> list[Any]:
+def _listed(interpreter: Interpreter, given: Any, count: int = 0) -> list[Any]:
     """One tensor or a sequence of them, as a list; `count` times None for None."""
     if given is None:
         return [None] * count
@@ -113,7 +116,7 @@ def _listed(interpreter: Any, given: Any, count: int = 0) -> list[Any]:
     return list(given)
 
 
-def _check(interpreter: Any, results: Sequence[Any]) -> None:
+def _check(interpreter: Interpreter, results: Sequence[Any]) -> None:
     if interpreter.transforms or interpreter.request.is_watched is None:
         raise _needs_history("backward()")
     if torch.is_anomaly_enabled():
@@ -123,7 +126,7 @@ def _check(interpreter: Any, results: Sequence[Any]) -> None:
 
 
 def _tangents(
-    interpreter: Any, results: Sequence[Any], given: Sequence[Any], creates: bool
+    interpreter: Interpreter, results: Sequence[Any], given: Sequence[Any], creates: bool
 ) -> list[Any]:
     """The incoming gradients: ones for a scalar of which none is given. creates: they may have a
     history of their own."""
@@ -144,7 +147,7 @@ def _tangents(
 
 
 def _backward(
-    interpreter: Any, results: Sequence[Any], given: Sequence[Any], options: dict[str, Any]
+    interpreter: Interpreter, results: Sequence[Any], given: Sequence[Any], options: dict[str, Any]
 ) -> None:
     only = options["inputs"]
     if only is not None:
@@ -170,14 +173,14 @@ def _backward(
         _accumulate(interpreter, leaf, _own(interpreter, leaf, gradient, start, owned))
 
 
-def _leaves(interpreter: Any) -> list[Any]:
+def _leaves(interpreter: Interpreter) -> list[Any]:
     inputs = [fake for fake, _ in interpreter.tracer.inputs]
     leaves = [*inputs, *interpreter.guard_context.new_leaves.values()]
     return [leaf for leaf in leaves if leaf.requires_grad]
 
 
 def _note(
-    interpreter: Any, results: Sequence[Any], keeps: bool, ends: Sequence[Any] | None
+    interpreter: Interpreter, results: Sequence[Any], keeps: bool, ends: Sequence[Any] | None
 ) -> None:
     roots = [result.grad_fn for result in results if result.grad_fn is not None]
     freed = [] if keeps else [n for n in executed_nodes(roots, ends) if saves_tensors(n)]
@@ -185,7 +188,7 @@ def _note(
     interpreter.backwards.append((roots, interpreter.outer_step, freed, everything))
 
 
-def _check_named(interpreter: Any, tensors: Sequence[Any]) -> None:
+def _check_named(interpreter: Interpreter, tensors: Sequence[Any]) -> None:
     """As below, of what a backward is asked for: a history from before the frame may lead there,
     unseen here. Of what does not need gradients outside it cannot be asked whether one does."""
     if not all(type(tensor) is TracedTensor for tensor in tensors):
@@ -199,12 +202,13 @@ def _check_named(interpreter: Any, tensors: Sequence[Any]) -> None:
         raise _needs_history("backward() to what began to need gradients, with an older history,")
 
 
-def _began_here(interpreter: Any, leaf: Any) -> bool:
+def _began_here(interpreter: Interpreter, leaf: Any) -> bool:
     real = interpreter.tracer.real_of(leaf)
-    return id(leaf) in interpreter.guard_context.switched and not real.requires_grad
+    switched = id(leaf) in interpreter.guard_context.switched
+    return switched and real is not None and not real.requires_grad
 
 
-def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
+def _check_leaves(interpreter: Interpreter, leaves: Sequence[Any]) -> None:
     """Gradients must end at leaves from outside that nobody watches; guarded."""
     guard_context = interpreter.guard_context
     for leaf in leaves:
@@ -219,7 +223,7 @@ def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
         guard_context.watched_at = interpreter.origin("backward")
 
 
-def _own(interpreter: Any, leaf: Any, gradient: Any, start: int, owned: set[Place]) -> Any:
+def _own(interpreter: Interpreter, leaf: Any, gradient: Any, start: int, owned: set[Place]) -> Any:
     """The gradient as a tensor of its own, in the strides that eager's accumulation gives it."""
     place = gradient.place
     base = place.base or place
@@ -265,7 +269,7 @@ def _size(shape: Sequence[Any]) -> Any:
     return count
 
 
-def _accumulate(interpreter: Any, leaf: Any, gradient: Any) -> None:
+def _accumulate(interpreter: Interpreter, leaf: Any, gradient: Any) -> None:
     """`leaf.grad` becomes the gradient, or is added to in place."""
     before = interpreter.attribute(leaf, "grad")
     if before is None and interpreter.tracer.real_of(leaf) is None:

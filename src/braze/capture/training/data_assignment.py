@@ -23,6 +23,7 @@ from braze.tracing.finalize import used_values
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.tracing.tracer import Tracer
 
 _DETACH = aten.detach.default
 
@@ -124,7 +125,7 @@ def _held(interpreter: Interpreter, tensor: Any) -> str:
     return ""
 
 
-def _leave_memory(tracer: Any, tensor: Any) -> None:
+def _leave_memory(tracer: Tracer, tensor: Any) -> None:
     """The graph's input is the memory that the tensor had."""
     for index, (fake, real) in enumerate(tracer.inputs):
         if fake is tensor:

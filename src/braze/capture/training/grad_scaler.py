@@ -28,6 +28,7 @@ from braze.tracing.fake_tensor import Place, TracedTensor
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.tracing.tracer import Tracer
 
 _MAYBE_STEP: Any = private.maybe_opt_step
 
@@ -60,7 +61,7 @@ def maybe_step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
-def _outside(tracer: Any) -> list[TracedTensor]:
+def _outside(tracer: Tracer) -> list[TracedTensor]:
     """The fake tensors of tensors from outside; what the step finds first comes last."""
     return [x for x, real in tracer.inputs if real is not None and not x.is_inference()]
 

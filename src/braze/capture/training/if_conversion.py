@@ -34,6 +34,7 @@ from braze.tracing.symbolic.symbolic_float import SymbolicFloat, compared, numbe
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.tracing.tracer import Tracer
 
 # The memory that one side wrote to, with what that held before and after.
 Written: TypeAlias = dict[Place, tuple[Value, Value]]
@@ -155,7 +156,7 @@ def _contents(frame: Frame) -> list[int]:
 # --- both ----------------------------------------------------------------------------------------
 
 
-def write_chosen(tracer: Any, condition: Value, first: Written, second: Written) -> None:
+def write_chosen(tracer: Tracer, condition: Value, first: Written, second: Written) -> None:
     """Write what one side wrote, or what the other did."""
     with torch.no_grad():
         for place in {**first, **second}:
@@ -164,7 +165,7 @@ def write_chosen(tracer: Any, condition: Value, first: Written, second: Written)
             tracer.recorder.write(place, _where(tracer, condition, then, other))
 
 
-def _where(tracer: Any, condition: Value, first: Value, second: Value) -> Value:
+def _where(tracer: Tracer, condition: Value, first: Value, second: Value) -> Value:
     recorder, device = tracer.recorder, getattr(first.type, "device", None)
     if device is not None and device != getattr(condition.type, "device", None):
         condition = recorder.emit(aten._to_copy.default, (condition,), {"device": device})

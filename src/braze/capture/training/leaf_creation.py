@@ -122,7 +122,8 @@ def _is_untouched(interpreter: Interpreter, tensor: Any) -> bool:
         return False
     real, place = interpreter.tracer.real_of(tensor), tensor.place
     return (
-        not interpreter.transforms
+        real is not None
+        and not interpreter.transforms
         and place.input_index >= 0
         and not (place.version or place.shares_memory)
         and not (real._is_view() or real.is_inference())

@@ -11,7 +11,7 @@ of gradients it changes, and frames with a backward.
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -21,6 +21,9 @@ from braze.capture.frames.control_signals import CannotRebuild
 from braze.frozen import frozen
 from braze.ir.captured.frame import NewCall
 from braze.tracing.fake_tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from braze.capture.interpreter import Interpreter
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -51,7 +54,7 @@ class TensorHooks:
         return None if id(handle) in self.removed else self.made.get(id(handle))
 
 
-def may_register_later(interpreter: Any, tensor: Any, leaf: bool) -> bool:
+def may_register_later(interpreter: Interpreter, tensor: Any, leaf: bool) -> bool:
     """Whether a hook may be put on a tensor behind the graph. leaf: only if it is a leaf."""
     if type(tensor) is not TracedTensor or interpreter.transforms:
         return False
@@ -61,7 +64,9 @@ def may_register_later(interpreter: Any, tensor: Any, leaf: bool) -> bool:
     return interpreter.guard_context.type_of(tensor) in _PLAIN and (real.is_leaf or not leaf)
 
 
-def register_later(interpreter: Any, function: Any, tensor: Any, hook: Any) -> RemovableHandle:
+def register_later(
+    interpreter: Interpreter, function: Any, tensor: Any, hook: Any
+) -> RemovableHandle:
     """The handle of a hook that is registered behind the graph. Its number is not known before, so
     the handle has no attributes."""
     handle = object.__new__(RemovableHandle)
@@ -76,7 +81,7 @@ def _registered(handle: RemovableHandle) -> None:
 
 
 @answers(RemovableHandle.remove)
-def remove(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def remove(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`handle.remove()`, which may come several times."""
     (handle,) = args
     hooks = interpreter.tensor_hooks
@@ -86,7 +91,9 @@ def remove(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         interpreter.call_python(RemovableHandle.remove, args, kwargs)
 
 
-def tensor_hook_recipe(interpreter: Any, handle: RemovableHandle, writer: Any) -> NewCall | None:
+def tensor_hook_recipe(
+    interpreter: Interpreter, handle: RemovableHandle, writer: Any
+) -> NewCall | None:
     """The call that registers a hook and gives its handle; None for other handles, and for hooks
     that were removed again."""
     found = interpreter.tensor_hooks.left(handle)
@@ -95,7 +102,7 @@ def tensor_hook_recipe(interpreter: Any, handle: RemovableHandle, writer: Any) -
     return NewCall(found.function, writer.recipes((found.tensor, found.hook)))
 
 
-def check_tensor_hooks(interpreter: Any) -> None:
+def check_tensor_hooks(interpreter: Interpreter) -> None:
     """CannotRebuild where it would be seen that a hook comes behind the graph."""
     guard_context = interpreter.guard_context
     for found in interpreter.tensor_hooks.made.values():
