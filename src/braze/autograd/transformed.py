@@ -51,7 +51,7 @@ def batched_graph(graph: Graph, batched: Sequence[bool], size: int, randomness: 
         kinds.append(kind)
     dims = tuple([0 if is_batched else None for is_batched in batched])
 
-    def transform(run: _Function, fakes: Sequence[Any]) -> Sequence[Any]:
+    def transform(run: _Function, fakes: Sequence[object]) -> Sequence[Any]:
         return torch.vmap(run, dims, 0, randomness)(*fakes)
 
     return _retraced(graph, kinds, transform)
@@ -67,7 +67,7 @@ def tangent_graph(graph: Graph, given: Sequence[bool]) -> Graph:
     def transform(run: _Function, fakes: Sequence[Any]) -> Sequence[Any]:
         primals = fakes[:count]
 
-        def of_given(*moving: Any) -> tuple[Any, ...]:
+        def of_given(*moving: object) -> tuple[Any, ...]:
             found = iter(moving)
             inputs = [next(found) if yes else x for x, yes in zip(primals, given)]
             return tuple([made for made in run(*inputs) if _has_tangents(made.dtype)])
@@ -253,7 +253,7 @@ def _retraced(
 
 
 def _runner(graph: Graph, constants: dict[Value, Any], tracer: Tracer) -> _Function:
-    def run(*inputs: Any) -> tuple[Any, ...]:
+    def run(*inputs: object) -> tuple[Any, ...]:
         values: dict[Value, Any] = {**constants, **dict(zip(graph.inputs, inputs, strict=True))}
         for node in graph.nodes:
             tracer.origin = node.origin
