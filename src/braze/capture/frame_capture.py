@@ -223,7 +223,7 @@ def _attempt(
     leave_at: int,
     reason: GraphBreak | None,
     natively: bool,
-    because: Mapping[Any, tuple[Any, ...]],
+    because: Mapping[object, tuple[object, ...]],
 ) -> (
     CapturedFrame
     | Refused
@@ -317,7 +317,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
     return frame
 
 
-def _on_stack(interpreter: Interpreter, frame: Frame, value: Any, source: StackSource) -> Any:
+def _on_stack(interpreter: Interpreter, frame: Frame, value: object, source: StackSource) -> Any:
     """What the frame computed before it is entered here, as capture has it."""
     try:
         return interpreter.guard_context.wrap_value(value, source)
@@ -438,7 +438,7 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     return trace
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -449,7 +449,7 @@ def _unsupported(interpreter: Interpreter, problem: str) -> Refused:
 
 
 def _leave(
-    interpreter: Interpreter, reason: GraphBreak, before: Any, natively: bool
+    interpreter: Interpreter, reason: GraphBreak, before: object, natively: bool
 ) -> CapturedFrame | Refused | BreakRequested:
     """The frames stand before the instruction that broke: describe them."""
     writer = Reconstructor(interpreter)

@@ -285,7 +285,7 @@ class Interpreter:
         state = ambient_state()
         return state.grad, state.casts(), state.settings() == self.entered_settings
 
-    def put_off(self, function: Any, values: tuple[Any, ...], count: int = 1) -> None:
+    def put_off(self, function: Any, values: tuple[object, ...], count: int = 1) -> None:
         """Call `function(*values)` after the graph ran. count: of how many callers it may ask."""
         later = functools.partial(call_later_from, self.callers.captured(count), count, function)
         self.deferred_calls.append((later, values))
@@ -465,12 +465,12 @@ class Interpreter:
 
     # --- calls -------------------------------------------------------------------------------
 
-    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, function: object, /, *args: object, **kwargs: object) -> Any:
         """Call anything the program can call, to completion, in a nested loop."""
         frame, result = prepare(self, function, args, kwargs)
         return result if frame is None else self.run(frame)
 
-    def call_raising(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call_raising(self, function: object, /, *args: object, **kwargs: object) -> Any:
         """`call` for native code: what the program raises is raised itself."""
         try:
             return self.call(function, *args, **kwargs)
@@ -484,7 +484,7 @@ class Interpreter:
         function: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        operands: list[Any],
+        operands: list[object],
     ) -> bool:
         """Call from a CALL instruction; `operands` are what the handler took off the stack."""
         frame, result = prepare(self, function, args, kwargs)
@@ -503,14 +503,14 @@ class Interpreter:
         return True
 
     def call_python(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         """Interpret a Python function even where a table would answer for it."""
         assert isinstance(function, types.FunctionType), function
         frame, result = make_frame(self, function, args, kwargs)
         return result if frame is None else self.run(frame)
 
-    def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def native(self, function: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
         if self.guard_context.proxies and not only_keeps(function):
             check_proxies(self.guard_context, (args, kwargs))
@@ -546,22 +546,22 @@ class Interpreter:
         finally:
             self.reader = reader
 
-    def at_hand(self, value: Any) -> Any:
+    def at_hand(self, value: object) -> Any:
         """The number of this call, for one that stands for several; any other value itself."""
         kind = NUMBERS.get(type(value))
         return value if kind is None else self.native(kind, value)
 
     # --- what natively written parts ask for ---------------------------------------------------
 
-    def attribute(self, owner: Any, name: str) -> Any:
+    def attribute(self, owner: object, name: str) -> Any:
         """`owner.name`."""
         return load_attribute(self, owner, name)
 
-    def item(self, owner: Any, key: Any) -> Any:
+    def item(self, owner: object, key: object) -> Any:
         """`owner[key]`."""
         return get_item(self, owner, key)
 
-    def length(self, value: Any) -> int:
+    def length(self, value: object) -> int:
         """`len(value)`."""
         return length(self, value)
 

@@ -37,7 +37,7 @@ class Calls:
         self._arrays = arrays
         self._interpreter = arrays.interpreter
 
-    def __call__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         """A function of NumPy's."""
         name = FUNCTION_NAMES.get(function)
         if name is None:
@@ -52,7 +52,7 @@ class Calls:
         return self._run(name, function, self._settled(args), self._settled(kwargs))
 
     def method(
-        self, name: str, owner: FakeArray, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, name: str, owner: FakeArray, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         """A method of an array's."""
         given = (owner, *self._settled(args))
@@ -64,7 +64,7 @@ class Calls:
             self._settled(kwargs),
         )
 
-    def operator(self, name: str, *operands: Any) -> Any:
+    def operator(self, name: str, *operands: object) -> Any:
         """`left[right]` and operators by their methods' names."""
         args = self._settled(operands)
         return self._run(name, getattr(operator, name), args, {})
@@ -77,21 +77,21 @@ class Calls:
         """A class of NumPy's numbers, called with an array."""
         return self._run("ndarray.astype", cls, (value,), {})
 
-    def store(self, owner: FakeArray, key: Any, value: Any) -> None:
+    def store(self, owner: FakeArray, key: object, value: object) -> None:
         """`owner[key] = value`."""
         self._effect("__setitem__", operator.setitem, self._settled((owner, key, value)))
 
-    def _effect(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _effect(self, name: str, function: Callable[..., object], args: tuple[object, ...]) -> None:
         self._check(name, (args, {}))
         self._ask(name, function, args, {})
         self._compute(name, find(name), None, args, {})
 
-    def _settled(self, value: Any) -> Any:
+    def _settled(self, value: object) -> Any:
         """Arguments as NumPy may have them: numbers at hand, containers with what they hold."""
         native = self._interpreter.side_effects.native(value)
         return mapped(native, self._settled_leaf)
 
-    def _settled_leaf(self, value: Any) -> Any:
+    def _settled_leaf(self, value: object) -> Any:
         cls = type(value)
         if cls in TENSORS:
             raise refusal("a tensor among the arguments of a function of NumPy's")
@@ -100,7 +100,11 @@ class Calls:
         return value
 
     def _run(
-        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        name: str,
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Any:
         arrays = self._arrays
         operands = [leaf for leaf in leaves((args, kwargs)) if type(leaf) is FakeArray]
@@ -127,7 +131,7 @@ class Calls:
             problem = error
         raise refusal(f"{name}: {type(problem).__name__}: {problem}")
 
-    def _check(self, name: str, given: Any) -> None:
+    def _check(self, name: str, given: object) -> None:
         if not self._arrays.traces:
             raise refusal("trace_numpy=False")
         if numpy.geterr() != _ERRORS:
@@ -148,7 +152,7 @@ class Calls:
         except Exception as problem:
             raise refusal(f"{name}: {type(problem).__name__}: {problem}") from None
 
-    def _constant(self, name: str, found: Any) -> Any:
+    def _constant(self, name: str, found: object) -> Any:
         if type(found) is tuple or type(found) is list:
             return type(found)([self._constant(name, item) for item in found])
         return self._arrays.constant(found)
@@ -175,7 +179,7 @@ MAKING = frozenset(
 )
 
 
-def _like(value: Any) -> Any:
+def _like(value: object) -> Any:
     return value.like if type(value) is FakeArray else value
 
 
@@ -194,7 +198,7 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+def mapped(value: Any, function: Callable[[object], object]) -> Any:
     """The same containers and slices with other leaves."""
     cls = type(value)
     if cls is tuple or cls is list:

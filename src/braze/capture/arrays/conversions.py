@@ -40,7 +40,9 @@ def _numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(torch.from_numpy)
-def _from_numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _from_numpy(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     (array,) = args
     if type(array) is not FakeArray:
         return leaf_call(interpreter, torch.from_numpy, args, kwargs)
@@ -51,19 +53,23 @@ def _from_numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
 
 
 @answers(arrays_of)
-def _arrays_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _arrays_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """Of tensors on any device, and of such as gradients flow through."""
     given = interpreter.side_effects.native(args[0])
     return mapped(given, lambda v: interpreter.arrays.wrapped(v) if type(v) in TENSORS else v)
 
 
 @answers(tensors_of)
-def _tensors_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _tensors_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     given = interpreter.side_effects.native(args[0])
     return mapped(given, lambda v: _tensor_of(interpreter, v))
 
 
-def _tensor_of(interpreter: Interpreter, value: Any) -> Any:
+def _tensor_of(interpreter: Interpreter, value: object) -> Any:
     if type(value) is FakeArray:
         tensor = interpreter.arrays.tensor(value)
         return leaf_call(interpreter, torch.Tensor.view_as, (tensor, tensor), {})
@@ -80,9 +86,9 @@ def _register_functions() -> None:
             @answers(function)
             def call(
                 interpreter: Interpreter,
-                args: tuple[Any, ...],
-                kwargs: dict[str, Any],
-                function: Any = function,
+                args: tuple[object, ...],
+                kwargs: dict[str, object],
+                function: object = function,
             ) -> Any:
                 return interpreter.arrays.call(function, args, kwargs)
 
@@ -116,7 +122,7 @@ def _register_types() -> None:
             return interpreter.native(cls, *args)
 
 
-def _names_dtype(value: Any) -> bool:
+def _names_dtype(value: object) -> bool:
     """Whether a constant stands for a data type that is traced."""
     if type(value) is str:
         return _is_traced_name(value)

@@ -21,7 +21,7 @@ class FakeArray:
 
     __slots__ = ("_tensor", "arrays", "base_array", "like", "version")
 
-    def __init__(self, arrays: Any, tensor: Any, like: Any, base: Any = None) -> None:
+    def __init__(self, arrays: object, tensor: object, like: object, base: Any = None) -> None:
         put = object.__setattr__
         put(self, "arrays", arrays)
         put(self, "_tensor", tensor)
@@ -36,7 +36,7 @@ class FakeArray:
         label = "numpy.ndarray" if kind is ARRAY else f"numpy.{kind.__name__}"
         raise ProgramRaised(AttributeError(f"{label!r} object has no attribute {name!r}"))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise refusal(f"setting ndarray.{name}")
 
     def __delattr__(self, name: str) -> None:

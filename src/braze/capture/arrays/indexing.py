@@ -13,7 +13,7 @@ from braze.compat.numpy.interface import SCALARS, numpy
 
 
 @computes("__getitem__")
-def get(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get(arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     owner, key = args
     if type(owner) is not FakeArray:
         raise refusal("an item of a sequence, at an array's place")
@@ -27,7 +27,7 @@ def get(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @computes("__setitem__")
-def store(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def store(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     owner, key, value = args
     target = arrays.written(owner)
     parts = _parts(key)
@@ -50,12 +50,12 @@ def store(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return None
 
 
-def mapped_key(parts: list[Any]) -> tuple[Any, ...]:
+def mapped_key(parts: list[object]) -> tuple[Any, ...]:
     """The key of the array that is like the owner."""
     return tuple([part.like if type(part) is FakeArray else part for part in parts])
 
 
-def _parts(key: Any) -> list[Any]:
+def _parts(key: object) -> list[Any]:
     return list(key) if type(key) is tuple else [key]
 
 
@@ -113,7 +113,7 @@ def _are_together(flags: list[bool]) -> bool:
     return all(flags[first:last])
 
 
-def _is_mask(part: Any) -> bool:
+def _is_mask(part: object) -> bool:
     return type(part) is FakeArray and part.like.dtype == bool
 
 
@@ -121,7 +121,7 @@ def _long(arrays: Arrays, part: FakeArray) -> Any:
     return arrays.leaf(torch.Tensor.to, arrays.tensor(part), torch.int64)
 
 
-def _places(part: list[Any]) -> Any:
+def _places(part: list[object]) -> Any:
     if any(type(item) is FakeArray for item in part):
         raise refusal("a list of arrays for an index")
     found = numpy.array(part)

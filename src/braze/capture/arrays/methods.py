@@ -45,21 +45,21 @@ def _part(name: str) -> property:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, *args: Any, **kwargs: Any) -> Any:
+    def call(self: FakeArray, *args: object, **kwargs: object) -> Any:
         return self.arrays.call.method(name, self, args, kwargs)
 
     return _own(call, name)
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, *others: Any) -> Any:
+    def call(self: FakeArray, *others: object) -> Any:
         return self.arrays.operator(name, self, *others)
 
     return _own(call, name)
 
 
 def _reflected(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, other: Any) -> Any:
+    def call(self: FakeArray, other: object) -> Any:
         return self.arrays.operator(f"__{name[3:]}", other, self)
 
     return _own(call, name)
@@ -75,7 +75,7 @@ def _number(name: str, cls: type) -> Callable[..., Any]:
 
 
 def _refused(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, *args: Any, **kwargs: Any) -> Any:
+    def call(self: FakeArray, *args: object, **kwargs: object) -> Any:
         raise refusal(f"{type(self.like).__name__}.{name}")
 
     return _own(call, name)
@@ -117,11 +117,11 @@ def _made(name: str) -> Any:
     return _refused(name)
 
 
-def _setitem(self: FakeArray, key: Any, value: Any) -> None:
+def _setitem(self: FakeArray, key: object, value: object) -> None:
     self.arrays.call.store(self, key, value)
 
 
-def _item(self: FakeArray, *args: Any) -> Any:
+def _item(self: FakeArray, *args: object) -> Any:
     if args or self.like.size != 1:
         raise refusal("ndarray.item of several elements")
     interpreter, tensor = self.arrays.interpreter, self.arrays.tensor(self)
@@ -133,7 +133,7 @@ def _tolist(self: FakeArray) -> Any:
 
 
 @computes("ndarray.fill")
-def _fill(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _fill(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     owner, value = args
     if type(value) is FakeArray:
         value = arrays.tensor(value)

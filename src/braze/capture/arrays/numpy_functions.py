@@ -25,7 +25,7 @@ def is_numpys_function(cls: type) -> bool:
     return (cls.__module__, cls.__qualname__) == ("numpy", "ufunc")
 
 
-def guard_numpys_function(interpreter: Interpreter, function: Any) -> None:
+def guard_numpys_function(interpreter: Interpreter, function: object) -> None:
     """What is called where this was found stays it. Breaks the graph for instances of another class
     whose calls are C code."""
     if not is_numpys_function(type(function)):
@@ -35,7 +35,7 @@ def guard_numpys_function(interpreter: Interpreter, function: Any) -> None:
 
 
 def call_on_numbers(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """The function of numbers. Anything else, and what NumPy warns of, breaks the graph: a number
     of NumPy's that is no Python number, and what is not finite."""
@@ -51,7 +51,7 @@ def call_on_numbers(
     raise BreakRequested("unseen-callable", f"numpy.{function.__name__}")
 
 
-def _plain(interpreter: Interpreter, value: Any) -> Any:
+def _plain(interpreter: Interpreter, value: object) -> Any:
     """The number at hand, of those that stand for several."""
     convert = NUMBERS.get(type(value))
     return value if convert is None else interpreter.native(convert, value)
@@ -62,7 +62,7 @@ _ARRAY_LIKE = frozenset({FakeArray, list, tuple})
 
 
 def call_numpy(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A function of NumPy's: of numbers it is computed now, of arrays in the graph."""
     guard_context = interpreter.guard_context

@@ -18,7 +18,7 @@ _ALIASES = {"amax": "max", "amin": "min"}
 _REFUSED = {"initial": _NO_VALUE, "where": _NO_VALUE, "mean": _NO_VALUE, "correction": _NO_VALUE}
 
 
-def _bound(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bound(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
     signature = inspect.signature(getattr(numpy, name))
     try:
         bound = signature.bind(*args, **kwargs)
@@ -31,37 +31,37 @@ def _bound(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
     return given
 
 
-def _axes(axis: Any, ndim: int) -> list[int]:
+def _axes(axis: object, ndim: int) -> list[int]:
     if axis is None:
         return list(range(ndim))
     return [int(a) % ndim for a in (axis if type(axis) is tuple else (axis,))]
 
 
-def _sum(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _sum(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     return arrays.leaf(torch.sum, x, dim=axes, keepdim=keep, dtype=dtype)
 
 
-def _mean(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _mean(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     return arrays.leaf(torch.mean, x, dim=axes, keepdim=keep, dtype=dtype)
 
 
-def _max(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _max(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     return arrays.leaf(torch.amax, x, dim=axes, keepdim=keep)
 
 
-def _min(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _min(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     return arrays.leaf(torch.amin, x, dim=axes, keepdim=keep)
 
 
-def _all(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _all(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     return arrays.leaf(torch.all, x, dim=axes, keepdim=keep)
 
 
-def _any(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _any(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     return arrays.leaf(torch.any, x, dim=axes, keepdim=keep)
 
 
-def _prod(arrays: Arrays, x: Any, axes: list[int], keep: bool, dtype: Any) -> Any:
+def _prod(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
     for axis in sorted(axes, reverse=True):
         x = arrays.leaf(torch.prod, x, axis, keep, dtype=dtype)
     return x
@@ -74,7 +74,7 @@ _REDUCTIONS = {
 
 def _register(name: str, reduce: Any) -> None:
     @computes(name, *[alias for alias, own in _ALIASES.items() if own == name])
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         axes = _axes(given.get("axis"), x.dim())
@@ -93,13 +93,13 @@ def _register(name: str, reduce: Any) -> None:
         return _given(arrays, given.get("out"), value)
 
 
-def _operand(arrays: Arrays, value: Any) -> Any:
+def _operand(arrays: Arrays, value: object) -> Any:
     if type(value) is not FakeArray:
         raise refusal("a reduction of a list")
     return arrays.tensor(value)
 
 
-def _given(arrays: Arrays, out: Any, value: Any) -> Any:
+def _given(arrays: Arrays, out: Any, value: object) -> Any:
     return value if out is None else write(arrays, out, value)
 
 
@@ -107,9 +107,9 @@ for _name, _reduce in _REDUCTIONS.items():
     _register(_name, _reduce)
 
 
-def _spread(name: str, function: Any) -> None:
+def _spread(name: str, function: object) -> None:
     @computes(name)
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         axes = _axes(given.get("axis"), x.dim())
@@ -131,9 +131,11 @@ _spread("var", torch.var)
 _spread("std", torch.std)
 
 
-def _place(name: str, function: Any) -> None:
+def _place(name: str, function: object) -> None:
     @computes(name)
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(
+        arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         axis = given.get("axis")
@@ -149,9 +151,9 @@ _place("argmax", torch.argmax)
 _place("argmin", torch.argmin)
 
 
-def _cumulative(name: str, function: Any) -> None:
+def _cumulative(name: str, function: object) -> None:
     @computes(name)
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         dtype = TENSOR_DTYPES.get(found.dtype)

@@ -23,13 +23,13 @@ class TensorForm:
     """A function of NumPy's as one of tensors; the other arguments, and where the tensors are, is
     kept. Hashed by identity: each call has its own."""
 
-    def __init__(self, name: str, function: Callable[..., Any], given: Any) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], given: object) -> None:
         self.__name__ = self.__qualname__ = name
         self.__module__ = "numpy"
         self._function = function
         self._given = given
 
-    def __call__(self, *tensors: Any) -> Any:
+    def __call__(self, *tensors: object) -> Any:
         left = iter(tensors)
         args, kwargs = mapped(
             self._given, lambda leaf: TENSOR_NUMPY.ndarray(next(left)) if leaf is _HERE else leaf
@@ -44,7 +44,7 @@ class _Here:
 _HERE = _Here()
 
 
-def _tensors(found: Any) -> Any:
+def _tensors(found: object) -> Any:
     if isinstance(found, TENSOR_NUMPY.ndarray):
         return found.tensor
     if isinstance(found, (tuple, list)):
@@ -55,7 +55,9 @@ def _tensors(found: Any) -> Any:
 def whole(name: str, function: Any) -> Any:
     """What computes the tensors of a function by PyTorch's implementation of it."""
 
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(
+        arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         given = (args, kwargs)
         operands = [leaf for leaf in leaves(given) if type(leaf) is FakeArray]
         if _has_out(name, args, kwargs):
@@ -69,11 +71,11 @@ def whole(name: str, function: Any) -> Any:
     return run
 
 
-def _laid_out(arrays: Arrays, tensor: Any) -> Any:
+def _laid_out(arrays: Arrays, tensor: object) -> Any:
     return arrays.leaf(torch.clone, tensor, memory_format=torch.contiguous_format)
 
 
-def _has_out(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _has_out(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a call names where its result is written."""
     if kwargs.get("out") is not None:
         return True
@@ -86,7 +88,7 @@ def _has_out(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _dtype(leaf: Any) -> Any:
+def _dtype(leaf: object) -> Any:
     """Data types as that implementation has them."""
     if isinstance(leaf, numpy.dtype) or (
         isinstance(leaf, type) and issubclass(leaf, numpy.generic)
@@ -135,26 +137,30 @@ if numpy is not None:
 # --- views and copies ----------------------------------------------------------------------------
 
 
-def _order(kwargs: dict[str, Any], allowed: tuple[str, ...] = ("C", "K", "A")) -> None:
+def _order(kwargs: dict[str, object], allowed: tuple[str, ...] = ("C", "K", "A")) -> None:
     if kwargs.get("order", "C") not in allowed:
         raise refusal(f"order={kwargs['order']!r}")
 
 
-def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _first(args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if not args or type(args[0]) is not FakeArray:
         raise refusal("a list for an array")
     return args[0]
 
 
 @computes("reshape")
-def _reshape(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _reshape(
+    arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if kwargs.keys() - {"shape", "newshape", "order"} or kwargs.get("order", "C") != "C":
         raise refusal("reshape with order or copy")
     return arrays.leaf(torch.reshape, arrays.tensor(_first(args, kwargs)), found.shape)
 
 
 @computes("argsort")
-def _argsort(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _argsort(
+    arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     given = dict(zip(("a", "axis", "kind"), args)) | kwargs
     if given.get("kind") != "stable" or given.keys() - {"a", "axis", "kind"} or len(args) > 3:
         raise refusal("numpy.argsort where equal elements may come in any order")
@@ -167,7 +173,9 @@ def _argsort(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 @computes("transpose", "permute_dims")
-def _transpose(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _transpose(
+    arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     tensor = arrays.tensor(_first(args, kwargs))
     axes: Any = args[1:] or kwargs.get("axes")
     if axes and len(axes) == 1 and (axes[0] is None or type(axes[0]) in (tuple, list)):
@@ -177,20 +185,20 @@ def _transpose(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 @computes("ndarray.T")
-def _turned(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _turned(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     tensor = arrays.tensor(args[0])
     return arrays.leaf(torch.Tensor.permute, tensor, list(range(tensor.dim()))[::-1])
 
 
 @computes("ndarray.mT", "matrix_transpose", "linalg.matrix_transpose")
 def _turned_matrix(
-    arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     return arrays.leaf(torch.Tensor.transpose, arrays.tensor(_first(args, kwargs)), -1, -2)
 
 
 @computes("ndarray.flatten", "ndarray.copy", "copy", "ndarray.__copy__", "ndarray.__deepcopy__")
-def _copy(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _copy(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     order = kwargs.get("order", args[1] if len(args) > 1 else "C")
     flat = found.ndim != args[0].like.ndim
     if flat and order != "C":
@@ -200,7 +208,7 @@ def _copy(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @computes("ndarray.astype", "astype")
-def _astype(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _astype(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     owner = _first(args, kwargs)
     dtype = _tensor_dtype(found.dtype)
     if owner.like.dtype.kind in "fc" and found.dtype.kind == "u":
@@ -219,7 +227,7 @@ def _tensor_dtype(dtype: Any) -> Any:
 
 
 @computes("array", "asarray", "asanyarray", "ascontiguousarray")
-def _array(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _array(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if kwargs.keys() - {"dtype", "copy"}:
         raise refusal(f"numpy.array with {', '.join(kwargs)}")
     dtype = _tensor_dtype(found.dtype)

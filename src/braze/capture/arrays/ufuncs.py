@@ -17,7 +17,7 @@ _PYTHON_NUMBERS = (int, float, complex)
 
 
 def operands_of(
-    arrays: Arrays, ufunc: Any, args: tuple[Any, ...], dtype: Any = None
+    arrays: Arrays, ufunc: Any, args: tuple[object, ...], dtype: object = None
 ) -> tuple[list[Any], Any]:
     """The operands as tensors, or Python's numbers, of the types of the loop; and the result's."""
     values = [arrays.constant(numpy.array(v)) if type(v) in (list, tuple) else v for v in args]
@@ -29,7 +29,7 @@ def operands_of(
     return [_as(arrays, v, kind) for v, kind in zip(values, loop)], loop[ufunc.nin]
 
 
-def _dtype_of(value: Any) -> Any:
+def _dtype_of(value: object) -> Any:
     return value.like.dtype if type(value) is FakeArray else numpy.dtype(type(value))
 
 
@@ -41,7 +41,7 @@ def _as(arrays: Arrays, value: Any, dtype: Any) -> Any:
     return arrays.leaf(torch.Tensor.to, arrays.tensor(value), TENSOR_DTYPES[dtype])
 
 
-def _with_tensors(arrays: Arrays, values: list[Any], dtype: Any) -> list[Any]:
+def _with_tensors(arrays: Arrays, values: list[object], dtype: object) -> list[Any]:
     """Numbers as tensors of no dimension, too."""
     known: list[Any] = [v.dtype for v in values if isinstance(v, torch.Tensor)]
     return [
@@ -53,7 +53,7 @@ def _with_tensors(arrays: Arrays, values: list[Any], dtype: Any) -> list[Any]:
 
 
 def computed(
-    arrays: Arrays, name: str, values: list[Any], dtype: Any, function: Callable[..., Any]
+    arrays: Arrays, name: str, values: list[object], dtype: object, function: Callable[..., object]
 ) -> Any:
     """A function of operands that are converted, its result of the loop's type."""
     if function not in _TAKES_NUMBERS:
@@ -146,7 +146,7 @@ _DIRECT["fmod"] = _divided(torch.fmod)
 _DIRECT["sign"] = _sign
 
 
-def _apply(arrays: Arrays, name: str, args: tuple[Any, ...], dtype: Any = None) -> Any:
+def _apply(arrays: Arrays, name: str, args: tuple[object, ...], dtype: object = None) -> Any:
     """A function of each element of arrays and numbers."""
     ufunc = getattr(numpy, name)
     values, result = operands_of(arrays, ufunc, args, dtype)
@@ -162,7 +162,7 @@ def _apply(arrays: Arrays, name: str, args: tuple[Any, ...], dtype: Any = None) 
     return computed(arrays, name, values, result, _DIRECT[name])
 
 
-def _power(arrays: Arrays, values: list[Any], result: Any) -> Any:
+def _power(arrays: Arrays, values: list[object], result: Any) -> Any:
     exponent = values[1]
     if result.kind in "iu" and not (type(exponent) is int and exponent >= 0):
         raise refusal("a power of integers that the program computes")
@@ -172,7 +172,7 @@ def _power(arrays: Arrays, values: list[Any], result: Any) -> Any:
     return found if found.dtype is TENSOR_DTYPES[result] else found.to(TENSOR_DTYPES[result])
 
 
-def _shift(arrays: Arrays, name: str, values: list[Any], result: Any) -> Any:
+def _shift(arrays: Arrays, name: str, values: list[object], result: Any) -> Any:
     count = values[1]
     if type(count) is not int or not 0 <= count < result.itemsize * 8:
         raise refusal("shifting by a number that the program computes")
@@ -180,7 +180,9 @@ def _shift(arrays: Arrays, name: str, values: list[Any], result: Any) -> Any:
     return arrays.leaf(function, *values)
 
 
-def _take_options(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _take_options(
+    name: str, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Any, Any, Any]:
     """(operands, the array that is written to, the dtype that is asked for)."""
     ufunc = getattr(numpy, name)
     rest = dict(kwargs)
@@ -200,20 +202,22 @@ def _register(name: str) -> None:
     own = _SAME_NAMES.get(name, name)
 
     @computes(name)
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(
+        arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         operands, out, dtype = _take_options(own, args, kwargs)
         value = _apply(arrays, own, operands, dtype)
         return value if out is None else write(arrays, out, value)
 
 
 @computes("fix")
-def _fix(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _fix(arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if len(args) != 1 or kwargs or type(args[0]) is not FakeArray:
         raise refusal("numpy.fix with out")
     return arrays.leaf(torch.trunc, arrays.tensor(args[0]))
 
 
-def write(arrays: Arrays, target: FakeArray, value: Any) -> Any:
+def write(arrays: Arrays, target: FakeArray, value: object) -> Any:
     """Give an array's memory new values; its tensor."""
     tensor = arrays.written(target)
     arrays.leaf(torch.Tensor.copy_, tensor, value)
@@ -242,7 +246,9 @@ _UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "in
 
 def _register_operator(name: str, ufunc: str) -> None:
     @computes(f"__{name}__")
-    def run(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(
+        arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         return _apply(arrays, ufunc, args[: getattr(numpy, ufunc).nin])
 
     if name in ("lt", "le", "eq", "ne", "gt", "ge", *_UNARY):
@@ -250,7 +256,7 @@ def _register_operator(name: str, ufunc: str) -> None:
 
     @computes(f"__i{name}__")
     def run_in_place(
-        arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]
     ) -> Any:
         value = _apply(arrays, ufunc, args)
         target = args[0]

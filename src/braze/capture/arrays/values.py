@@ -79,7 +79,7 @@ class Arrays:
 
     # --- taking in -------------------------------------------------------------------------------
 
-    def wrap_value(self, array: Any, source: Source) -> FakeArray | None:
+    def wrap_value(self, array: object, source: Source) -> FakeArray | None:
         """The fake array of an array from outside; None for one that no tensor can share."""
         if not self.traces or not is_traceable(array):
             return None
@@ -104,7 +104,7 @@ class Arrays:
         self._known[id(array)] = (array, found)
         return found
 
-    def wrap(self, tensor: Any, like: Any, base: Any = None) -> FakeArray:
+    def wrap(self, tensor: object, like: object, base: object = None) -> FakeArray:
         """The fake array with the values of a tensor's."""
         if not self.in_use:  # NumPy may be told to raise where a graph gives infinities
             self.in_use = True
@@ -139,7 +139,7 @@ class Arrays:
 
     # --- use -------------------------------------------------------------------------------------
 
-    def leaf(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def leaf(self, function: object, *args: object, **kwargs: object) -> Any:
         """A call of torch's on tensors, in the graph."""
         return leaf_call(self.interpreter, function, args, kwargs)
 
@@ -158,7 +158,7 @@ class Arrays:
             raise refusal("writing to a read-only array")
         return array._tensor
 
-    def as_tensor(self, array: FakeArray, copies: bool, options: dict[str, Any]) -> Any:
+    def as_tensor(self, array: FakeArray, copies: bool, options: dict[str, object]) -> Any:
         """`torch.tensor` and `torch.as_tensor` of an array; options: further arguments."""
         if options.keys() - {"dtype"} or torch.get_default_device().type != "cpu":
             raise refusal("a tensor of an array elsewhere")
@@ -173,7 +173,7 @@ class Arrays:
             return self.leaf(torch.clone, tensor, memory_format=torch.contiguous_format)
         return self.leaf(torch.Tensor.view_as, tensor, tensor)
 
-    def full(self, value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
+    def full(self, value: object, dtype: object, shape: tuple[int, ...] = ()) -> Any:
         """A number as a tensor."""
         return self.leaf(torch.full, shape, value, dtype=dtype, device=self.device)
 
@@ -218,7 +218,7 @@ class Arrays:
         return self._matched_array(name, found, tensors, operands)
 
     def _matched_array(
-        self, name: str, found: Any, tensor: Any, operands: list[FakeArray]
+        self, name: str, found: Any, tensor: object, operands: list[FakeArray]
     ) -> FakeArray:
         if type(tensor) is not TracedTensor:
             raise refusal(f"{name}: the form of its result")

@@ -119,7 +119,7 @@ KEEPING = frozenset(
 )
 
 
-def identifier(function: Any) -> tuple[str, str]:
+def identifier(function: object) -> tuple[str, str]:
     """(module, qualified name): a module of C code may be loaded twice."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None)

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 
 def call_builtin(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Call a builtin function, method or slot."""
     return way_to_call(function)(interpreter, function, args, kwargs)
@@ -109,13 +109,13 @@ def way_to_call(function: Any) -> Way:
 
 
 def _leave_to_program(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A function of torch's that sets state: a graph would run under the state outside."""
     raise BreakRequested("global-state", describe(function))
 
 
-def is_bound(function: Any) -> bool:
+def is_bound(function: object) -> bool:
     """Whether a builtin method is bound to a value."""
     owner = getattr(function, "__self__", None)
     is_function = issubclass(type(owner), types.ModuleType)
@@ -125,15 +125,15 @@ def is_bound(function: Any) -> bool:
 def _answer(
     handler: Any,
     interpreter: Interpreter,
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     return answer(interpreter, function, handler, args, kwargs)
 
 
 def _call_function(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A builtin function of a module."""
     if not is_pure(function):
@@ -143,7 +143,9 @@ def _call_function(
     return call_natively(interpreter, function, args, kwargs)
 
 
-def _check_all_fresh(interpreter: Interpreter, function: Any, values: tuple[Any, ...]) -> None:
+def _check_all_fresh(
+    interpreter: Interpreter, function: object, values: tuple[object, ...]
+) -> None:
     """Break where C code would read attributes of objects from outside."""
     if interpreter.side_effects.has_written_dicts():
         raise BreakRequested("unseen-callable", f"{describe(function)} after writes")
@@ -155,7 +157,7 @@ def _check_all_fresh(interpreter: Interpreter, function: Any, values: tuple[Any,
             raise BreakRequested("unseen-callable", detail)
 
 
-def _handler_of(function: Any) -> Any:
+def _handler_of(function: object) -> Any:
     try:
         return CALL_HANDLERS.get(function)
     except TypeError:
@@ -163,7 +165,7 @@ def _handler_of(function: Any) -> Any:
 
 
 def _call_bound(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A builtin method bound to a value: as the class's method with the value first."""
     owner = function.__self__
@@ -212,8 +214,8 @@ def _call_of_class(
     interpreter: Interpreter,
     function: Any,
     owner: type,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """A builtin method bound to a class: a class method of it or of a base, or its metaclass's."""
     found: Any
@@ -238,8 +240,8 @@ def _call_new(
     interpreter: Interpreter,
     function: Any,
     owner: type,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """`tuple.__new__(cls, items)` and the like."""
     if owner.__module__ not in SAFE_MODULES:
@@ -256,8 +258,8 @@ def _call_method(
     holder: type,
     interpreter: Interpreter,
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """A method descriptor of a builtin class on its first argument."""
     if not args:
@@ -303,7 +305,7 @@ def _call_method(
     return call_seen(interpreter, function, (owner, *native), keywords)
 
 
-def _own_items(interpreter: Interpreter, function: Any, given: Any, owner: Any) -> Any:
+def _own_items(interpreter: Interpreter, function: Any, given: Any, owner: object) -> Any:
     """What the method of a container gets for the container itself: lists and deques ask a class
     of the program's for its `__iter__`."""
     asks = function.__name__ in _GROWING and issubclass(type(given), (list, collections.deque))
@@ -327,7 +329,7 @@ _HOLDERS = frozenset({*EXACT})
 
 
 def call_natively(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
@@ -350,7 +352,7 @@ def call_natively(
     return call_seen(interpreter, function, known, named)
 
 
-def _with_items(interpreter: Interpreter, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+def _with_items(interpreter: Interpreter, args: tuple[object, ...], place: int) -> tuple[Any, ...]:
     """Arguments of which one holds what C code iterates over, too; one that is long, or without
     end, is taken item by item."""
     items = native_iterable(interpreter, args[place])
@@ -362,7 +364,7 @@ _Fit: TypeAlias = Callable[[Any, Any], Any]
 
 
 def _fitted(
-    interpreter: Interpreter, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, Any]
+    interpreter: Interpreter, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments made fit for C code, those wrapped that it calls."""
     name = identifier(called)
@@ -385,7 +387,7 @@ def _fitted(
     return native, {n: _called_argument(interpreter, value, fit) for n, value in kwargs.items()}
 
 
-def _called_argument(interpreter: Interpreter, value: Any, fit: _Fit) -> Any:
+def _called_argument(interpreter: Interpreter, value: object, fit: _Fit) -> Any:
     """An argument that C code may call."""
     if (
         interpreter.guard_context.lookup(type(value), "__call__") is ABSENT
@@ -395,7 +397,7 @@ def _called_argument(interpreter: Interpreter, value: Any, fit: _Fit) -> Any:
     return Callback(interpreter, value)
 
 
-def _fitting(function: Any) -> Any:
+def _fitting(function: object) -> Any:
     """How arguments are made fit: what iterates its arguments gets real iterables."""
     name = getattr(function, "__name__", None)
     if function in _STORING:
@@ -412,7 +414,7 @@ def _fitting(function: Any) -> Any:
     return iterable_argument if module == "itertools" else native_argument
 
 
-def _counted_argument(interpreter: Interpreter, value: Any) -> Any:
+def _counted_argument(interpreter: Interpreter, value: object) -> Any:
     """Items for C code that asks first how many there may be."""
     made = iterable_argument(interpreter, value)
     if made is not value:
@@ -425,7 +427,7 @@ _COUNTING = frozenset({list, bytearray})
 _ORDERED = frozenset({"extend", "extendleft", "join"})
 
 
-def _keys_argument(interpreter: Interpreter, value: Any) -> Any:
+def _keys_argument(interpreter: Interpreter, value: object) -> Any:
     """Items that are looked up: which objects they are counts."""
     made = iterable_argument(interpreter, value)
     if type(made) in EXACT:
@@ -433,7 +435,7 @@ def _keys_argument(interpreter: Interpreter, value: Any) -> Any:
     return made
 
 
-def _members_argument(interpreter: Interpreter, value: Any) -> Any:
+def _members_argument(interpreter: Interpreter, value: object) -> Any:
     """The same for a set's C code, which reads other sets past their `__iter__`."""
     if issubclass(type(value), SETS):
         value = interpreter.side_effects.contents(value)
@@ -463,7 +465,7 @@ def native_argument(interpreter: Interpreter, value: Any) -> Any:
     return value
 
 
-def _stored_argument(interpreter: Interpreter, value: Any) -> Any:
+def _stored_argument(interpreter: Interpreter, value: object) -> Any:
     """The same, for C code that keeps what it is given."""
     return value if issubclass(type(value), tuple) else native_argument(interpreter, value)
 
@@ -483,7 +485,7 @@ def iterable_argument(interpreter: Interpreter, value: Any) -> Any:
 
 
 def call_seen(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Call C code on values that it may have; what it calls in the program is interpreted, or
     breaks."""
@@ -543,7 +545,7 @@ def call_seen(
     return interpreter.side_effects.original(result)
 
 
-def _ask_keys(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> None:
+def _ask_keys(interpreter: Interpreter, function: object, args: tuple[object, ...]) -> None:
     """Ask the items of keys that know their hashes, which the function asks nothing."""
     ask_items(
         function,
@@ -593,7 +595,9 @@ def _special_functions(guard_context: GuardContext, cls: type) -> list[types.Fun
     return found
 
 
-def call_with_key(interpreter: Interpreter, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
+def call_with_key(
+    interpreter: Interpreter, function: Any, owner: Any, key: object, *rest: object
+) -> Any:
     """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
     interpreted."""
     interpreter.guard_context.guard_identity(key)
@@ -605,7 +609,7 @@ def call_with_key(interpreter: Interpreter, function: Any, owner: Any, key: Any,
     return call_seen(interpreter, function, (owner, key, *rest), {})
 
 
-def _guard_contents(interpreter: Interpreter, value: Any) -> None:
+def _guard_contents(interpreter: Interpreter, value: object) -> None:
     """Guard what an immutable container from outside holds, before C code hashes or compares it.
     (Others come here as their shadows, whose items are guarded.)"""
     if issubclass(type(value), tuple):
@@ -614,7 +618,7 @@ def _guard_contents(interpreter: Interpreter, value: Any) -> None:
         interpreter.side_effects.contents(value)
 
 
-def put_member(interpreter: Interpreter, container: Any, key: Any, value: Any) -> None:
+def put_member(interpreter: Interpreter, container: object, key: object, value: object) -> None:
     """Put a key into a copy of a container from outside, which asks for its hash. Eager does not:
     one that changes something is refused."""
     marks = interpreter.marks(), len(interpreter.draws)
@@ -647,8 +651,8 @@ def _note_classes(
     values: Any,
     classes: set[type],
     seen: set[int],
-    objects: list[Any] | None = None,
-    guard: Callable[[Any], None] | None = None,
+    objects: list[object] | None = None,
+    guard: Callable[[object], None] | None = None,
 ) -> None:
     """The classes, of values and of what containers among them hold, that may run Python code;
     and the values that are of such classes."""
@@ -715,7 +719,7 @@ class _Tripwire:
         self._function = function
         self._own_frames = 0
 
-    def __call__(self, frame: types.FrameType, event: str, argument: Any) -> None:
+    def __call__(self, frame: types.FrameType, event: str, argument: object) -> None:
         if event not in ("call", "return"):
             return
         module = str(frame.f_globals.get("__name__", ""))
@@ -729,7 +733,7 @@ class _Tripwire:
 
 @calls_the_program
 def _with_tripwire(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Run C code; BreakRequested where it runs Python code unseen. Where a profiler is active its
     hook is left alone, and there is no tripwire."""
@@ -743,7 +747,7 @@ def _with_tripwire(
         sys.setprofile(before)
 
 
-def describe(function: Any) -> str:
+def describe(function: object) -> str:
     """A callable's name for a message."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     module = getattr(function, "__module__", None)

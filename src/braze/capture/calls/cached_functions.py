@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def call_cached(
-    interpreter: Interpreter, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cached: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A call of a cached function: what its cache holds, or what its body gives."""
     handler = CALL_HANDLERS.get(cached)
@@ -110,7 +110,7 @@ class _CachedCall:
 class _Made:
     """A tensor made in the frame, as a part of a key."""
 
-    def __init__(self, fake: Any) -> None:
+    def __init__(self, fake: object) -> None:
         self._fake = fake
 
     def __hash__(self) -> int:
@@ -121,7 +121,7 @@ class _Made:
 
 
 def _looked_at(
-    interpreter: Interpreter, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cached: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> _CachedCall:
     """The call with its key. Breaks where an argument is hashed or compared by code of the
     program's, or is a size that is symbolic."""
@@ -154,7 +154,7 @@ def _looked_at(
     return _CachedCall(cached, args, kwargs, key, tensor, is_fresh)
 
 
-def _without_symbol(interpreter: Interpreter, value: Any) -> Any:
+def _without_symbol(interpreter: Interpreter, value: object) -> Any:
     """An argument; a size or number that changes has the results of each of its values."""
     kind = NUMBERS.get(type(value))
     if kind is None:
@@ -164,7 +164,7 @@ def _without_symbol(interpreter: Interpreter, value: Any) -> Any:
     return interpreter.native(kind, value)
 
 
-def _items(interpreter: Interpreter, value: Any) -> Iterator[Any]:
+def _items(interpreter: Interpreter, value: object) -> Iterator[Any]:
     """What a key is made of: the items of tuples, at any depth; those from outside are read."""
     if type(value) is tuple and not is_constant(value):
         for item in interpreter.side_effects.contents(value):
@@ -173,11 +173,11 @@ def _items(interpreter: Interpreter, value: Any) -> Iterator[Any]:
         yield value
 
 
-def _is_fixed(value: Any) -> bool:
+def _is_fixed(value: object) -> bool:
     return is_single_key(value)
 
 
-def _is_hashed_by_identity(interpreter: Interpreter, value: Any) -> bool:
+def _is_hashed_by_identity(interpreter: Interpreter, value: object) -> bool:
     if type(value) in TENSORS or type(value) in EXACT:
         return False
     lookup = interpreter.guard_context.lookup
@@ -206,7 +206,7 @@ def _guard_arguments(interpreter: Interpreter, call: _CachedCall) -> None:
                 guard_context.guard(source, GuardKind.ID_MATCH, part)
 
 
-def _fits(interpreter: Interpreter, cached: Any) -> bool:
+def _fits(interpreter: Interpreter, cached: object) -> bool:
     """Whether the cache holds all that the frame asked of it, so that what the frame put there is
     dropped by nothing: what was used last stays longest."""
     size = maximum_size(cached)
@@ -217,7 +217,7 @@ def _fits(interpreter: Interpreter, cached: Any) -> bool:
 _LATE = (CountedCall, FilledCall, RepeatedCall)
 
 
-def _check_room(interpreter: Interpreter, cached: Any) -> None:
+def _check_room(interpreter: Interpreter, cached: object) -> None:
     """What the frame put into the cache must have dropped nothing that is looked up now."""
     count = sum(filled is cached for filled, _ in interpreter.cached_results)
     if not count or maximum_size(cached) is None:
@@ -227,7 +227,7 @@ def _check_room(interpreter: Interpreter, cached: Any) -> None:
     interpreter.guard_context.guard(None, GuardKind.HOLDS, Room(cached, count))
 
 
-def _held(interpreter: Interpreter, cached: Any, key: Any, result: Any) -> Any:
+def _held(interpreter: Interpreter, cached: object, key: object, result: object) -> Any:
     guard_context = interpreter.guard_context
     guard_context.guard(None, GuardKind.HOLDS, CachedResult(cached, key, result))
     name = getattr(cached, "__qualname__", "cached function")
@@ -285,7 +285,7 @@ def _written(interpreter: Interpreter) -> tuple[Any, ...]:
     return marks[0], *marks[2:], draws, interpreter.tracer.recorder.progress
 
 
-def _guard_fillable(interpreter: Interpreter, call: _CachedCall, result: Any) -> None:
+def _guard_fillable(interpreter: Interpreter, call: _CachedCall, result: object) -> None:
     """Guard that the cache has no other result for the call than a constant that its body only
     computed: the graph that fills the cache serves the calls after it, too."""
     if call.is_fresh or call.tensor is not None:
@@ -331,7 +331,7 @@ _SEVERAL = (functools.partial, types.MethodType, LRU_CACHE)
 
 
 def _call_torchs(
-    interpreter: Interpreter, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cached: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Functions of torch's that are cached do nothing but find something out: nobody sees when
     they are called, or how often. What the frame has written already they might read, so that one
@@ -348,9 +348,9 @@ def _call_torchs(
 
 def _look_up(
     interpreter: Interpreter,
-    cached: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    cached: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     *,
     counts: bool = True,
 ) -> Any:

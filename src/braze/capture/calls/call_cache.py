@@ -27,8 +27,8 @@ class KnownFunction:
         self,
         code: types.CodeType,
         steps: tuple[Step, ...],
-        defaults: tuple[Any, ...],
-        keyword_defaults: dict[str, Any],
+        defaults: tuple[object, ...],
+        keyword_defaults: dict[str, object],
         runs_eagerly: bool,
     ) -> None:
         self.code = code

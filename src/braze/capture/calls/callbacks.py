@@ -29,7 +29,7 @@ class Callback:
         self._is_tested = is_tested
         self.function = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self._interpreter.over:  # of a weak reference to what only the capture made
             return None
         result = self._interpreter.call_raising(self.function, *args, **kwargs)
@@ -45,8 +45,8 @@ TESTING = _FILTERS | {itertools.takewhile, itertools.dropwhile, itertools.compre
 
 def with_truths_asked(
     interpreter: Interpreter,
-    called: Any,
-    args: tuple[Any, ...],
+    called: object,
+    args: tuple[object, ...],
     fit: Callable[[Any, Any], Any],
 ) -> tuple[Any, ...]:
     """Arguments of which C code gets truths, where it would ask objects of the program's.

@@ -86,7 +86,7 @@ class CompileTimeContext:
             return CompileTimeValue(frame.locals[name])
         return CompileTimeValue(frame.cells[name].cell_contents)
 
-    def print(self, value: Any, *, file: TextIO | None = None) -> None:
+    def print(self, value: object, *, file: TextIO | None = None) -> None:
         """Print what is known of a value."""
         shown = repr(value) if type(value) is CompileTimeValue else describe(value)
         self._write([shown], file)
@@ -130,7 +130,7 @@ class CompileTimeContext:
         """Print what is on the interpreter's stack, bottom first."""
         self._write([f"- {describe(value)}" for value in self._frame(stacklevel).stack], file)
 
-    def print_value_stack_and_return(self, value: Any, *, stacklevel: int = 0) -> Any:
+    def print_value_stack_and_return(self, value: object, *, stacklevel: int = 0) -> Any:
         """The same inside of an expression, whose value is `value`."""
         self.print_value_stack(stacklevel=stacklevel)
         return value
@@ -206,7 +206,7 @@ def is_compile_time_call(function: types.FunctionType) -> bool:
 
 def _answer(name: str) -> None:
     @answers(getattr(Comptime, name) if name != _CALL else vars(Comptime)[_CALL].__func__)
-    def call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         return call_at_compile_time(interpreter, name, args, kwargs)
 
 

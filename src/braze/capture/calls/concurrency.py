@@ -51,13 +51,13 @@ _MODULES = frozenset(
 _TELLS_RECURSION = frozenset({"reprlib", "dataclasses"})
 
 
-def is_concurrent(module: Any) -> bool:
+def is_concurrent(module: object) -> bool:
     """Whether a callable of this module runs beside the program, or waits."""
     return isinstance(module, str) and module.partition(".")[0] in _MODULES
 
 
 @answers(_thread.get_ident)
-def get_ident(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_ident(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """The number of the thread, which is another one where another thread calls."""
     if interpreter.frames[-1].globals.get("__name__") not in _TELLS_RECURSION:
         interpreter.guard_context.guard(None, GuardKind.HOLDS, SameThread())

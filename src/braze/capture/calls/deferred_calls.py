@@ -56,7 +56,7 @@ class Logged:
         return self.copy
 
 
-def is_reorderable(interpreter: Interpreter, function: Any) -> bool:
+def is_reorderable(interpreter: Interpreter, function: object) -> bool:
     """Whether the user let calls of a function be moved behind the graph."""
     options = interpreter.request.options
     if options is None or not options.reorderable_logging_functions:
@@ -65,7 +65,7 @@ def is_reorderable(interpreter: Interpreter, function: Any) -> bool:
 
 
 def call_later(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, Any]
 ) -> None:
     """Put a call off. Its result is taken to be None."""
     if not all(is_constant(value) or is_identity(value) for value in kwargs.values()):
@@ -75,7 +75,7 @@ def call_later(
     interpreter.deferred_calls.append((late, values))
 
 
-def final_arguments(call: Any, values: tuple[Any, ...]) -> Any:
+def final_arguments(call: object, values: tuple[object, ...]) -> Any:
     """The arguments of a call that was put off: as they are to be shown, but that a cache gets the
     very objects."""
     return values if type(call) in (FilledCall, RepeatedCall) else final_values(values)
@@ -113,7 +113,7 @@ def _writes_to(tensor: Any) -> int:
 
 
 @answers(warnings.warn)
-def warn(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def warn(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """A warning is given after the graph ran."""
     level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
     if kwargs.keys() - {"category", "stacklevel"} or type(level) is not int:
@@ -141,7 +141,7 @@ def _are_filters_changed(interpreter: Interpreter) -> bool:
     return id(warnings.filters) in side_effects.added or (shadow is not None and shadow.changed)
 
 
-def _is_ignored(interpreter: Interpreter, category: Any) -> bool:
+def _is_ignored(interpreter: Interpreter, category: object) -> bool:
     """Whether the first of the filters that the frame made ignores every warning of a category."""
     side_effects = interpreter.side_effects
     filters = side_effects.written(vars(warnings), "filters")
@@ -153,7 +153,7 @@ def _is_ignored(interpreter: Interpreter, category: Any) -> bool:
     return isinstance(category, type) and issubclass(category, first[2])
 
 
-def _is_other(written: Any, before: Any) -> bool:
+def _is_other(written: object, before: object) -> bool:
     return written is not ABSENT and written is not before
 
 
@@ -161,12 +161,16 @@ _DECIDING = ("filters", "showwarning", "_showwarnmsg_impl")
 
 
 @answers(*FILTERS_LOCK)
-def leave_lock(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def leave_lock(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
     """The filters change when the frame is over, and nobody waits for them meanwhile."""
 
 
 @answers(FILTERS_MUTATED, FILTERS_MUTATED_UNDER_LOCK)
-def filters_mutated(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def filters_mutated(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """The filters are as the frame leaves them when it is over: what was put off before would be
     filtered by those."""
     if interpreter.warned_at >= 0:
@@ -176,7 +180,7 @@ def filters_mutated(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dic
     interpreter.deferred_calls.append((FILTERS_MUTATED, ()))
 
 
-def _is_handled(interpreter: Interpreter, logger: Any) -> bool:
+def _is_handled(interpreter: Interpreter, logger: object) -> bool:
     """Whether a log line comes to handlers or filters that are the program's. Guards which classes
     it comes to."""
     left = [*_attached(interpreter, logger, "filters")]
@@ -192,13 +196,13 @@ def _is_handled(interpreter: Interpreter, logger: Any) -> bool:
     return not all(_is_of_library(interpreter, item) for item in filters)
 
 
-def _is_of_library(interpreter: Interpreter, item: Any) -> bool:
+def _is_of_library(interpreter: Interpreter, item: object) -> bool:
     """Whether what a log line comes to is an object of a class that the program did not write."""
     cls = interpreter.guard_context.type_of(item)
     return issubclass(cls, (logging.Handler, logging.Filter)) and is_installed(module_of_class(cls))
 
 
-def _attached(interpreter: Interpreter, owner: Any, name: str) -> list[Any]:
+def _attached(interpreter: Interpreter, owner: object, name: str) -> list[Any]:
     held = interpreter.attribute(owner, name)
     return list(interpreter.side_effects.contents(held)) if type(held) is list else [held]
 
@@ -208,7 +212,7 @@ def _log(function: Any) -> Any:
     library's: the frame may read what a handler of the program's changes, or catch what it raises.
     """
 
-    def note(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def note(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if args and issubclass(type(args[0]), logging.Logger) and _is_handled(interpreter, args[0]):
             raise BreakRequested("input-output", "a log line, which code of the program's handles")
         if kwargs or not all(is_constant(value) for value in args[1:]):

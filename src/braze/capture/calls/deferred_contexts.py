@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _NONE = (None, None, None)  # what `__exit__` gets where nothing was raised
 
 
-def enter_late(interpreter: Interpreter, enter: Any, manager: Any) -> None:
+def enter_late(interpreter: Interpreter, enter: object, manager: object) -> None:
     """Enter a manager behind the graph, unless its block ends first."""
     interpreter.deferred_calls.append((enter, (manager,)))
 
 
-def leave_late(interpreter: Interpreter, enter: Any, leave: Any, manager: Any) -> bool:
+def leave_late(interpreter: Interpreter, enter: object, leave: object, manager: object) -> bool:
     """Leave a manager, behind the graph where something is left of it. Whether it had been entered
     in this frame."""
     late, entered, left = (
@@ -46,7 +46,7 @@ def leave_late(interpreter: Interpreter, enter: Any, leave: Any, manager: Any) -
 def _enter_label(cls: type) -> Any:
     enter = vars(cls)["__enter__"]
 
-    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         (label,) = args
         if interpreter.guard_context.source_of(label) is None:
             raise BreakRequested("unsupported-function", f"{cls.__qualname__} made in the frame")
@@ -60,7 +60,7 @@ def _enter_label(cls: type) -> Any:
 def _leave_label(cls: type) -> Any:
     enter, leave = vars(cls)["__enter__"], vars(cls)["__exit__"]
 
-    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def run(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if leave_late(interpreter, enter, leave, args[0]):
             interpreter.labels.pop()
 

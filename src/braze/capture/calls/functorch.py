@@ -83,7 +83,7 @@ for _function in _TRANSFORMS:
 
 
 @answers(torch.func.vjp)
-def take_vjp(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def take_vjp(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """The outputs, and a function that pulls gradients back through them."""
     function, *primals = args
     arguments = (Callback(interpreter, function), *primals)
@@ -92,7 +92,7 @@ def take_vjp(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(torch.func.jvp)
-def take_jvp(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def take_jvp(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     function, *rest = args
     return run_transform(
         interpreter, torch.func.jvp, (Callback(interpreter, function), *rest), kwargs
@@ -101,13 +101,15 @@ def take_jvp(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 @answers(torch.func.linearize)
 def take_linearization(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     raise BreakRequested("unseen-python", "torch.func.linearize, which traces by itself")
 
 
 @answers(*LEVEL_CALLS)
-def change_levels(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def change_levels(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """In a frame of torch.func's own. A level that capture enters would be open behind it."""
     raise BreakRequested("unseen-python", "a level of torch.func's transforms")
 
@@ -125,7 +127,9 @@ class ForwardLevel:
 
 
 @answers(ENTER_FORWARD)
-def enter_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def enter_forward(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     level = interpreter.native(ENTER_FORWARD)
     interpreter.entered.append(ForwardLevel(level, interpreter.outer_step))
     interpreter.transforms += 1  # a noted call would run where no level is open
@@ -133,7 +137,9 @@ def enter_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
 
 
 @answers(EXIT_FORWARD)
-def exit_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def exit_forward(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     levels = [entered for entered in interpreter.entered if type(entered) is ForwardLevel]
     if not levels:
         raise BreakRequested("unseen-python", "a level of forward mode that began outside")
@@ -145,8 +151,8 @@ def exit_forward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
 def call_transformed(
     interpreter: Interpreter,
     transformed: Transformed,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """Run a transformed function on fake tensors; inside, the program is interpreted as ever."""
     return run_transform(interpreter, transformed.function, args, kwargs)
@@ -156,8 +162,8 @@ def call_made_outside(
     interpreter: Interpreter,
     function: types.FunctionType,
     place: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """A call of what a transform gave before the frame: the same transform of a callback."""
     guard_context = interpreter.guard_context
@@ -171,7 +177,7 @@ def call_made_outside(
 
 
 def run_transform(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Run code of torch.func on fake tensors."""
     if sets_generator_back(function):

@@ -24,7 +24,7 @@ CallHandler: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 CALL_HANDLERS: dict[Any, CallHandler] = {}
 
 
-def answers(*callables: Any) -> Callable[[CallHandler], CallHandler]:
+def answers(*callables: object) -> Callable[[CallHandler], CallHandler]:
     """Register a handler for callables, each of which may have one."""
 
     def register(handler: CallHandler) -> CallHandler:
@@ -39,17 +39,17 @@ def answers(*callables: Any) -> Callable[[CallHandler], CallHandler]:
     return register
 
 
-def is_answered(function: Any) -> bool:
+def is_answered(function: object) -> bool:
     """Whether a call of a function does something else than what its code says."""
     return function in CALL_HANDLERS
 
 
 def answer(
     interpreter: Interpreter,
-    function: Any,
+    function: object,
     handler: CallHandler,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """Call a handler. Arguments that do not fit the function it stands for are the program's
     mistake, and raise what Python raises."""
@@ -94,7 +94,7 @@ _BOUNDS: dict[Any, tuple[int, int]] = {
 
 
 @functools.lru_cache(maxsize=4096)
-def _bounds(function: Any) -> tuple[int, int]:
+def _bounds(function: object) -> tuple[int, int]:
     """How many positional arguments a function takes, as far as that is known."""
     signature = _signature(function)
     if signature is None:
@@ -116,7 +116,7 @@ def _signature(function: Any) -> inspect.Signature | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _takes_keywords(function: Any, count: int, names: tuple[str, ...]) -> bool:
+def _takes_keywords(function: object, count: int, names: tuple[str, ...]) -> bool:
     """Whether a call with `count` positional arguments and these keywords can be bound; True
     where a function has no signature: the handler knows."""
     signature = _signature(function)
@@ -141,7 +141,7 @@ _KEYWORDS: dict[Any, tuple[str, ...] | None] = {
 }
 
 
-def _is_bound_to_fitting(function: Any, args: tuple[Any, ...]) -> bool:
+def _is_bound_to_fitting(function: object, args: tuple[Any, ...]) -> bool:
     """Whether the first argument is what a method in C is a method of: an instance, or a class."""
     owner = getattr(function, "__objclass__", None)
     if owner is None:

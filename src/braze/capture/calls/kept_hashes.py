@@ -22,10 +22,10 @@ from braze.compat.python.bytecode_versions import BYTECODE
 
 
 def ask_items(
-    function: Any,
-    args: tuple[Any, ...],
+    function: object,
+    args: tuple[object, ...],
     known: Container[int],
-    ask: Callable[[Any], object],
+    ask: Callable[[object], object],
     marks: Callable[[], object],
 ) -> None:
     """Ask the items of the tuples that a C function is to hash.
@@ -53,7 +53,7 @@ def ask_items(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _hashed_by(function: Any, args: tuple[Any, ...]) -> Iterator[Any]:
+def _hashed_by(function: object, args: tuple[Any, ...]) -> Iterator[Any]:
     """The arguments, and the members of arguments, that a function hashes."""
     if function is hash:
         yield from args[:1]
@@ -79,7 +79,7 @@ def _kept(value: Any, known: Container[int]) -> Iterator[tuple[Any, ...]]:
         yield from _kept(item, known)
 
 
-def _is_by_items(value: Any) -> bool:
+def _is_by_items(value: object) -> bool:
     return issubclass(type(value), tuple) and type(value).__hash__ is _BY_ITEMS
 
 

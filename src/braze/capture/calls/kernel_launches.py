@@ -52,8 +52,8 @@ WRAP_TRITON: Any = getattr(torch.library, "wrap_triton", None)
 def call_launch(
     interpreter: Interpreter,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> tuple[None, None]:
     """`kernel.run(*args, grid=grid, warmup=False, **kwargs)`. Triton gives the machine code, which
     no graph has: the program gets None. Returned as by `dispatch.prepare`: no frame, and that."""
@@ -81,7 +81,9 @@ def call_launch(
 
 
 @answers(WRAP_TRITON)
-def wrap_triton(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def wrap_triton(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`torch.library.wrap_triton(kernel)`, which marks a kernel for compilers that look into
     operators: launches are seen as they are."""
     kernel = (*args, *kwargs.values())[0]
@@ -93,7 +95,7 @@ def wrap_triton(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
 # --- private -------------------------------------------------------------------------------------
 
 
-def _guard_object(interpreter: Interpreter, value: Any) -> None:
+def _guard_object(interpreter: Interpreter, value: object) -> None:
     """The graph is of this object: a kernel, or what is compiled into one."""
     guard_context = interpreter.guard_context
     guard_context.guard_identity(value)
@@ -106,7 +108,7 @@ def _refused(kernel: TritonKernel, problem: str) -> BreakRequested:
     return BreakRequested("triton-kernel", f"{kernel.name} {problem}")
 
 
-def _refusal_of(interpreter: Interpreter, kernel: Any) -> Exception:
+def _refusal_of(interpreter: Interpreter, kernel: object) -> Exception:
     try:
         WRAP_TRITON(kernel)
     except Exception as error:
@@ -117,9 +119,9 @@ def _refusal_of(interpreter: Interpreter, kernel: Any) -> Exception:
 def _grids(
     interpreter: Interpreter,
     kernel: TritonKernel,
-    grid: Any,
-    given: tuple[Any, ...],
-    keywords: dict[str, Any],
+    grid: object,
+    given: tuple[object, ...],
+    keywords: dict[str, object],
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """The numbers of the grid; of each configuration where it is a function that may ask for one,
     and then what these set."""
@@ -152,13 +154,13 @@ def _grids(
     return tuple([n for extent in filled for n in extent]), tuple([c for c, _ in settings])
 
 
-def _in_order(kernel: TritonKernel, parameters: dict[str, Any]) -> dict[str, Any]:
+def _in_order(kernel: TritonKernel, parameters: dict[str, object]) -> dict[str, Any]:
     """The parameters of the kernel alone, in its order, as Triton gives them to a grid."""
     names = kernel.signature.parameters
     return {name: constant_of(parameters[name]) for name in names if name in parameters}
 
 
-def _extent(interpreter: Interpreter, kernel: TritonKernel, grid: Any) -> tuple[Any, ...]:
+def _extent(interpreter: Interpreter, kernel: TritonKernel, grid: object) -> tuple[Any, ...]:
     numbers = interpreter.side_effects.contents(grid) if type(grid) is list else grid
     if not isinstance(numbers, (tuple, list)) or not 1 <= len(numbers) <= 3:
         raise _refused(kernel, f"with a grid of {type(grid).__name__}")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def call_nonstrict(
     interpreter: Interpreter,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """One call of torch's for the whole function, from the tensors and numbers among its arguments
     to those among its results. Raises BreakRequested for results that are neither."""
@@ -48,7 +48,7 @@ def call_nonstrict(
     structures: list[Any] = []
     adopting = _Adopting(interpreter, function)
 
-    def flat(*passed: Any) -> Any:
+    def flat(*passed: object) -> Any:
         """The function from leaves to leaves; a backend's graph holds this one."""
         found = iter(passed)
         whole = [next(found) if _is_passed(leaf) else leaf for leaf in leaves]
@@ -70,7 +70,7 @@ def call_nonstrict(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _is_passed(leaf: Any) -> bool:
+def _is_passed(leaf: object) -> bool:
     return type(leaf) in TENSORS or type(leaf) in CONSTANTS
 
 
@@ -89,14 +89,14 @@ class _Adopting(TorchFunctionMode):
         self._interpreter = None
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+        self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         if self._interpreter is None:
             return func(*args, **(kwargs or {}))
         given, keywords = pytree.tree_map(self._adopted, (tuple(args), kwargs or {}))
         return func(*given, **keywords)
 
-    def _adopted(self, value: Any) -> Any:
+    def _adopted(self, value: object) -> Any:
         if not isinstance(value, torch.Tensor) or type(unwrapped(value)) is TracedTensor:
             return value  # transforms of torch.func wrap fake tensors
         assert self._interpreter is not None

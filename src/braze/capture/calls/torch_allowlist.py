@@ -63,7 +63,7 @@ def may_be_leaf(function: types.FunctionType) -> bool:
     return module in _LEAF_MODULES
 
 
-def takes_as_leaf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def takes_as_leaf(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether arguments are plain: tensors, constants, containers of such."""
     if kwargs and not all(map(_is_plain, kwargs.values())):
         return False
@@ -103,6 +103,6 @@ def is_leaf_builtin(function: Any) -> bool:
     return is_of_package(name, "torch")
 
 
-def is_binding_record(value: Any) -> bool:
+def is_binding_record(value: object) -> bool:
     """Whether a value is what pybind11 binds its free functions to."""
     return type(value).__name__.startswith(_RECORDS)

@@ -79,7 +79,7 @@ def _with_values(interpreter: Interpreter, value: Any) -> Any:
     return value if same else dict(entries)
 
 
-def _check_class(guard_context: GuardContext, value: Any) -> None:
+def _check_class(guard_context: GuardContext, value: object) -> None:
     """Break where the class answers in Python what C code may ask, or C code would read contents
     that are not guarded; guard that it does not."""
     cls: Any = type(value)

@@ -120,7 +120,7 @@ def leaf_call(
 
 
 def _call_on_wrappers(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Call a function of torch's on wrapper subclasses, whose code the tracer has interpreted."""
     check_question(function, args, kwargs)
@@ -147,7 +147,7 @@ def needs_gradient(value: Any) -> bool:
     return cls in TENSORS and bool(value.requires_grad)
 
 
-def _check_read(interpreter: Interpreter, function: Any, args: Any, kwargs: Any) -> None:
+def _check_read(interpreter: Interpreter, function: object, args: object, kwargs: object) -> None:
     """Settle texts that a function of torch's reads; break before it is given an array."""
     if interpreter.arrays.in_use:
         _check_arrays((args, kwargs))
@@ -169,14 +169,14 @@ def _check_arrays(value: Any) -> None:
         _check_arrays((value.start, value.stop, value.step))
 
 
-def _disabled(interpreter: Interpreter, function: Any) -> BreakRequested:
+def _disabled(interpreter: Interpreter, function: object) -> BreakRequested:
     why = "; debug_function names another" if interpreter.request.leaves_out else ""
     place = interpreter.frames[-1].code.co_qualname
     return BreakRequested("disabled", f"{call_name(function)} in {place}{why}")
 
 
 def _check_methods(
-    guard_context: GuardContext, names: tuple[str, ...], args: tuple[Any, ...]
+    guard_context: GuardContext, names: tuple[str, ...], args: tuple[object, ...]
 ) -> None:
     for name in names:
         if name not in guard_context.originals:
@@ -190,7 +190,7 @@ def _check_methods(
             guard_context.inherited.add((cls, names))
 
 
-def check_original(guard_context: GuardContext, name: str, tensor: Any = None) -> None:
+def check_original(guard_context: GuardContext, name: str, tensor: object = None) -> None:
     """Guard that the program has not replaced what tensors have under a name, nor what the class of
     this one has, and break where it has: what is answered without asking the class is answered as
     PyTorch's own would be."""
@@ -210,7 +210,7 @@ def _check_inherited(guard_context: GuardContext, cls: type, name: str) -> None:
         raise BreakRequested("unsupported-tensor", f"{cls.__qualname__}.{name}, which it defines")
 
 
-def check_protocols(guard_context: GuardContext, values: Iterable[Any]) -> None:
+def check_protocols(guard_context: GuardContext, values: Iterable[object]) -> None:
     """Break where C code gets a tensor, or a list of some, whose class has special methods of its
     own, which such code asks for items, a length, truth or order."""
     for value in values:
@@ -263,7 +263,9 @@ _METHODS: dict[Any, tuple[str, ...]] = {
 }
 
 
-def _passed(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _passed(
+    interpreter: Interpreter, function: object, args: tuple[object, ...]
+) -> tuple[Any, ...]:
     """The arguments of a torch function as it takes them."""
     check_overrides(interpreter, call_name(function), args)
     return tuple(
@@ -298,7 +300,7 @@ class TensorNames:
             entry = self._names[id(fake)] = (fake, value, version)
         return entry[1]
 
-    def rename(self, fake: Any, other: Any) -> None:
+    def rename(self, fake: object, other: object) -> None:
         """From now on a fake tensor is named as another one, whose memory it was given."""
         name = self.name(other)
         self._names[id(fake)] = (fake, name, _writes_to(other))
@@ -338,7 +340,7 @@ class TensorNames:
             return tuple([self.noted(item, is_result) for item in value])
         return value
 
-    def knows(self, fake: Any) -> bool:
+    def knows(self, fake: object) -> bool:
         """Whether a call was noted that takes the fake tensor or gave it."""
         return id(fake) in self._names
 
@@ -356,9 +358,9 @@ def _writes_to(fake: Any) -> int:
 def unnoted_call(
     interpreter: Interpreter,
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    guard: Callable[..., Any] | None = None,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    guard: Callable[..., object] | None = None,
 ) -> Any:
     """Call C code that is not torch's on values among which are fake tensors. guard: what runs it,
     given the function, its arguments and its keywords."""
@@ -377,8 +379,8 @@ def unnoted_call(
 
 def traced(
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     callers: Sequence[Caller] = (),
 ) -> Any:
     """Call real code on fake tensors: what cannot be traced breaks, other errors are the program's.
@@ -498,7 +500,7 @@ def begin_leaf(interpreter: Interpreter, tensor: Any, requires_grad: bool) -> An
     return tensor
 
 
-def call_name(function: Any) -> str:
+def call_name(function: object) -> str:
     """The torch-level name of a callable, as a user writes it."""
     name = getattr(function, "__name__", None) or type(function).__name__
     owner = getattr(function, "__objclass__", None)
@@ -510,7 +512,7 @@ def call_name(function: Any) -> str:
     return f"{module}.{name}" if module else name
 
 
-def _target(guard_context: GuardContext, function: Any, args: tuple[Any, ...]) -> Any:
+def _target(guard_context: GuardContext, function: Any, args: tuple[object, ...]) -> Any:
     """What a graph calls: a method by its name, where the tensor's class finds this one."""
     owner = getattr(function, "__objclass__", None)
     if owner is None or not issubclass(owner, private.TensorBase):
@@ -522,7 +524,7 @@ def _target(guard_context: GuardContext, function: Any, args: tuple[Any, ...]) -
     return function.__name__
 
 
-def _is_legacy(function: Any) -> bool:
+def _is_legacy(function: object) -> bool:
     """Whether a call makes a tensor of a `torch.Size`, and of the elements that a tuple holds."""
     return function in (torch.Tensor, torch.Tensor.new) or type(function) is _LEGACY
 
@@ -530,7 +532,7 @@ def _is_legacy(function: Any) -> bool:
 _LEGACY: Any = type(torch.FloatTensor)
 
 
-def _of_size(target: Any, made: torch.Tensor) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+def _of_size(target: object, made: torch.Tensor) -> tuple[Any, tuple[tuple[str, Any], ...]]:
     """The target and keywords that say a legacy call of a size: a graph's text has tuples only."""
     if target == "new":
         return "new_empty", ()

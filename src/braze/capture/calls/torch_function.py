@@ -54,12 +54,16 @@ class Overrider(torch.Tensor):
     ask: Callable[[Any, Any, Any], Any]
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, func: object, types: object, args: object = (), kwargs: object = None
+    ) -> Any:
         kwargs = kwargs or {}
         return next(_parts((args, kwargs), Overrider)).ask(func, args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: object, types: object, args: object = (), kwargs: object = None
+    ) -> Any:
         raise Untraceable(f"{op}, which does not ask for {_NAME}")
 
 
@@ -70,7 +74,7 @@ def note_overrides(guard_context: GuardContext, cls: type) -> None:
 
 
 def call_overriding(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Any] | None:
     """The result of a call that an argument's class answers, in a tuple; None where none does."""
     guard_context = interpreter.guard_context
@@ -78,12 +82,12 @@ def call_overriding(
         return None
     asked: list[Any] = []
 
-    def ask(func: Any, given: Any, keywords: Any) -> Any:
+    def ask(func: object, given: object, keywords: object) -> Any:
         asked.append(func)
         arguments = _replaced(given, _argument), _replaced(keywords, _argument)
         return _answer(interpreter, func, *arguments)
 
-    def stand_in(value: Any) -> Any:
+    def stand_in(value: object) -> Any:
         if type(value) not in TENSORS or not _overrides(guard_context, value):
             return value
         made = make_wrapper(Overrider, (0,))
@@ -100,7 +104,7 @@ def call_overriding(
     return (_replaced(result, _argument),) if asked else None
 
 
-def is_overridden(interpreter: Interpreter, values: Any) -> bool:
+def is_overridden(interpreter: Interpreter, values: object) -> bool:
     """Whether one of a call's arguments answers it."""
     guard_context = interpreter.guard_context
     found = [_overrides(guard_context, value) for value in _parts(values, *TENSORS)]
@@ -108,7 +112,7 @@ def is_overridden(interpreter: Interpreter, values: Any) -> bool:
 
 
 @functools.cache
-def is_overridable(function: Any) -> bool:
+def is_overridable(function: object) -> bool:
     """Whether a function of torch's asks its arguments."""
     return function in _overridable()
 
@@ -120,7 +124,7 @@ def _overridable() -> frozenset[Any]:
 
 
 def ask_overriding(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """What the classes of a call's arguments answer."""
     try:
@@ -135,7 +139,7 @@ def _raise(problem: Exception) -> NoReturn:
     raise problem
 
 
-def _answer(interpreter: Interpreter, function: Any, args: Any, kwargs: Any) -> Any:
+def _answer(interpreter: Interpreter, function: object, args: object, kwargs: object) -> Any:
     """What the first class says that does not answer NotImplemented."""
     classes = classes_in_order(interpreter, (args, kwargs), _is_asked)
     for cls in classes:
@@ -155,7 +159,7 @@ def _is_asked(cls: type) -> bool:
 
 
 def classes_in_order(
-    interpreter: Interpreter, values: Any, is_asked: Callable[[type], bool]
+    interpreter: Interpreter, values: object, is_asked: Callable[[type], bool]
 ) -> list[type]:
     """The classes among call arguments that are asked, in PyTorch's order: as they come, but a
     subclass before what it derives from."""
@@ -169,11 +173,11 @@ def classes_in_order(
     return found
 
 
-def _overrides(guard_context: GuardContext, value: Any) -> bool:
+def _overrides(guard_context: GuardContext, value: object) -> bool:
     return torch_function_of(guard_context.type_of(value)) is TorchFunction.OWN
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: object) -> Any:
     return value.argument if type(value) is Overrider else value
 
 
@@ -191,7 +195,7 @@ def _parts(values: Any, *classes: type) -> Iterator[Any]:
             yield from _parts((value.start, value.stop, value.step), *classes)
 
 
-def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+def _replaced(value: Any, replace: Callable[[object], object]) -> Any:
     cls = type(value)
     if cls is list or cls is tuple:
         return cls([_replaced(item, replace) for item in value])
@@ -203,7 +207,7 @@ def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
     return replace(value)
 
 
-def check_overrides(interpreter: Interpreter, name: str, values: Iterable[Any]) -> None:
+def check_overrides(interpreter: Interpreter, name: str, values: Iterable[object]) -> None:
     """A break where a value answers a torch call. name: of the function, as a user writes it."""
     for value in values:
         cls = type(value)
@@ -233,7 +237,7 @@ def _answers(interpreter: Interpreter, value: Any, cls: type) -> bool:
     return _is_in_dict(interpreter, value)
 
 
-def _is_in_dict(interpreter: Interpreter, value: Any) -> bool:
+def _is_in_dict(interpreter: Interpreter, value: object) -> bool:
     try:
         space = object.__getattribute__(value, "__dict__")
     except AttributeError:

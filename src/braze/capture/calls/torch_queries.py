@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _PLAIN = (bool, int, str, type(None), torch.device, torch.dtype)
 
 
-def is_question(function: Any) -> bool:
+def is_question(function: object) -> bool:
     """Whether a C function of torch's is a free function, and none that makes calls of ATen's
     operators alone."""
     if type(function) is not types.BuiltinFunctionType:
@@ -53,7 +53,7 @@ def is_question(function: Any) -> bool:
 
 
 def ask_torch(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """The answer of a C function of torch's that is no operator."""
     if _has_tensor(args) or _has_tensor(tuple(kwargs.values())):
@@ -78,25 +78,31 @@ def ask_torch(
 
 
 @answers(IN_WHOLE_BACKWARD)
-def ask_engine(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_engine(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """Whether the backward that the thread is in, if any, is one of all leaves."""
     return _ask_again(interpreter, IN_WHOLE_BACKWARD, ())
 
 
 @answers(torch.cuda.get_device_capability)
-def ask_capability(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_capability(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """What a card can compute."""
     return _ask_card(interpreter, torch.cuda.get_device_capability, args, kwargs)
 
 
 @answers(torch.cuda.get_device_name)
-def ask_card_name(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_card_name(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """How a card is called."""
     return _ask_card(interpreter, torch.cuda.get_device_name, args, kwargs)
 
 
 @answers(private.are_all_true)
-def ask_all(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_all(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """A tensor for its truth, which is asked by whoever calls: there the other side of a branch
     raises, so that it can be assumed (assertions.py)."""
     valid, _ = args
@@ -104,7 +110,7 @@ def ask_all(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _ask_card(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Ask a fact of a card, which stays as it is; which card is the current one may change."""
     device = (*args, *kwargs.values(), None)[0]
@@ -115,7 +121,7 @@ def _ask_card(
     return _ask_again(interpreter, function, (device,))
 
 
-def _compares_enums(function: Any, args: tuple[Any, ...]) -> bool:
+def _compares_enums(function: Any, args: tuple[object, ...]) -> bool:
     """Whether a method of an enumeration of C++ is called: its members never change."""
     members = getattr(type(args[0]), "__members__", None) if args else None
     return type(members) is dict and function.__name__ in _ENUM_METHODS
@@ -136,7 +142,7 @@ def _ask_object(interpreter: Interpreter, function: Any, owner: Any) -> Any:
     return answer
 
 
-def _ask_again(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -> Any:
+def _ask_again(interpreter: Interpreter, function: Any, args: tuple[object, ...]) -> Any:
     """Ask, and at each call of the entry once more."""
     guard_context = interpreter.guard_context
     key = (function, args, "answer")
@@ -150,7 +156,7 @@ def _ask_again(interpreter: Interpreter, function: Any, args: tuple[Any, ...]) -
     return _known(interpreter, function, answer)
 
 
-def _known(interpreter: Interpreter, function: Any, answer: Any) -> Any:
+def _known(interpreter: Interpreter, function: object, answer: object) -> Any:
     """An answer that is an object of torch's, with a name by which it is found again."""
     if type(answer) in CONSTANTS or type(answer) in (list, tuple, dict):
         return answer

@@ -69,7 +69,7 @@ class Redirect:
 
     __slots__ = ("args", "function")
 
-    def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
+    def __init__(self, function: Any, args: tuple[object, ...]) -> None:
         self.function = function
         self.args = args
 
@@ -77,13 +77,13 @@ class Redirect:
 NOT_MARKED = object()
 
 
-def is_compiled(function: Any) -> bool:
+def is_compiled(function: object) -> bool:
     """Whether an object is a compiled function: `__wrapped__` is the program's."""
     return MARKS.of(function) is Mark.COMPILED or type(function).__module__ == _DRIVER
 
 
 def call_marked(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """The result of calling a marked function, a Redirect, or NOT_MARKED."""
     mark = MARKS.of(function) or _torch_mark(function)
@@ -114,14 +114,14 @@ def call_marked(
     raise BreakRequested(_BREAKS[mark], f"{name}: {note}" if note else name)
 
 
-def is_marked_object(value: Any) -> bool:
+def is_marked_object(value: object) -> bool:
     """Whether the program marked an object with a `__call__`: a partial, a module, an instance of
     a class of its own. Functions in C and classes have marks of their own."""
     return MARKS.of(value) in _OF_OBJECTS and not issubclass(type(value), (type, *BUILTINS))
 
 
 def call_marked_object(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """The result of calling it. The mark is of this object, so another one in its place is another
     program."""
@@ -142,7 +142,7 @@ class Procedure:
         self.step = step
         self.state = state
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: object) -> None:
         if self.state is None:
             self.function(*args)
             return
@@ -154,7 +154,7 @@ class Procedure:
             set_ambient_state(before, 0)
 
 
-def _is_procedure(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_procedure(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a function is called for its effects alone: it gets no tensor, and gives None."""
     if type(function) is not types.FunctionType or kwargs or not all(map(is_constant, args)):
         return False
@@ -162,7 +162,7 @@ def _is_procedure(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _call_procedure(
-    interpreter: Interpreter, function: types.FunctionType, args: tuple[Any, ...], name: str
+    interpreter: Interpreter, function: types.FunctionType, args: tuple[object, ...], name: str
 ) -> None:
     """A call that the user lets into the graph, which has no place for it: it comes when the graph
     ran, at each call, under the modes that it has in the frame. It breaks instead where a break is
@@ -197,7 +197,7 @@ def check_procedures(interpreter: Interpreter) -> None:
 
 
 def _call_ours(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     """NOT_MARKED for a function that is none of Braze's own; a break at one that is, since Braze
     does not interpret itself, and a Redirect where it stands for the program's."""
@@ -218,8 +218,8 @@ def _call_ours(
 def _compile_here(
     interpreter: Interpreter,
     compile: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """`braze.compile(function)` in the frame. Its calls here are calls of the function; where it
     leaves the frame, each call of the frame makes it, as eagerly.
@@ -241,7 +241,10 @@ def _is_made_here(interpreter: Interpreter) -> Callable[[Any], bool]:
 
 
 def call_compiled_here(
-    interpreter: Interpreter, compiled: CompiledHere, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter,
+    compiled: CompiledHere,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """A function that the frame compiled is part of the frame's own graph."""
     return interpreter.call(compiled._function, *args, **kwargs)
@@ -249,13 +252,13 @@ def call_compiled_here(
 
 @answers(CompiledHere.__getattr__)
 def ask_compiled_here(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """An attribute of what `braze.compile` gave."""
     raise BreakRequested("not-inlined", f"compile(...).{args[1]}, a part of Braze")
 
 
-def _torch_mark(function: Any) -> Mark | None:
+def _torch_mark(function: object) -> Mark | None:
     return Mark.ASSUME_CONSTANT if is_torch_constant(function) else None
 
 
@@ -267,7 +270,7 @@ _BREAKS = {
 }
 
 
-def _call_shielded(interpreter: Interpreter, code: str, args: tuple[Any, ...]) -> Redirect:
+def _call_shielded(interpreter: Interpreter, code: str, args: tuple[object, ...]) -> Redirect:
     """A compiled module inside of a compiled program is the module that it was made from; its
     `forward` is that of the model's class, whatever the model has in its dict, which may be what
     calls it."""
@@ -284,7 +287,9 @@ def _call_shielded(interpreter: Interpreter, code: str, args: tuple[Any, ...]) -
 
 
 @answers(allow_in_graph, torch.compiler.allow_in_graph)
-def allow_here(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def allow_here(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """As the program itself would mark it; what a transform of torch.func gave is traced whole
     as it is."""
     (function,) = args
@@ -300,13 +305,15 @@ def allow_here(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(CALL_REGION)
-def call_region(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_region(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A function marked by torch.compiler.nested_compile_region is part of its caller's graph."""
     return interpreter.call(args[0], *args[1:], **kwargs)
 
 
 def call_whole(
-    interpreter: Interpreter, whole: Whole, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, whole: Whole, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Call it on fake tensors, without looking into its Python code."""
     return leaf_call(interpreter, whole.function, args, kwargs)
@@ -314,9 +321,9 @@ def call_whole(
 
 def _call_once(
     interpreter: Interpreter,
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     name: str,
 ) -> Any:
     if any(type(value) in TENSORS for value in (*args, *kwargs.values())):

@@ -50,7 +50,7 @@ def write_effects(interpreter: Interpreter, writer: Reconstructor) -> list[Effec
     return effects
 
 
-def _value(writer: Reconstructor, value: Any) -> Recipe | None:
+def _value(writer: Reconstructor, value: object) -> Recipe | None:
     return None if value is DELETED else writer.recipe(value)
 
 

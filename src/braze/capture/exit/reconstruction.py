@@ -214,7 +214,7 @@ class Reconstructor:
             return maker(self, value)
         return self._instance(value, cls)
 
-    def _is_of_this_call(self, part: Any) -> bool:
+    def _is_of_this_call(self, part: object) -> bool:
         """Whether a part may be another object at the next call."""
         return id(part) in self._guard_context.fresh or not (
             type(part) in CONSTANTS or is_identity(part)
@@ -255,7 +255,7 @@ class Reconstructor:
             self._recipes[id(value)] = found
         return found
 
-    def _tensor(self, value: Any) -> Recipe:
+    def _tensor(self, value: object) -> Recipe:
         source = self._guard_context.source_of(value)
         if source is not None:
             return FromSource(source)
@@ -296,7 +296,7 @@ class Reconstructor:
         self.fills.append(FillInstance(made, tuple(attributes), None, None, tuple(slots)))
         return made
 
-    def result(self, value: Any) -> FromGraph:
+    def result(self, value: object) -> FromGraph:
         """A tensor as a result of the graph."""
         self._kept.append(value)
         self._result_index[id(value)] = len(self.results)
@@ -305,13 +305,13 @@ class Reconstructor:
 
     # --- exact builtin classes -------------------------------------------------------------------
 
-    def sequence(self, value: Any) -> Recipe:
+    def sequence(self, value: object) -> Recipe:
         """list, tuple, set, frozenset."""
         if type(value) in (set, frozenset):
             self.check_keys(value)
         return NewSequence(type(value), self.recipes(value))
 
-    def entries(self, value: Any) -> tuple[tuple[Recipe, Recipe], ...]:
+    def entries(self, value: object) -> tuple[tuple[Recipe, Recipe], ...]:
         """Recipes of the keys and values of a dict."""
         self.check_keys(value)
         return tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)])
@@ -327,7 +327,7 @@ class Reconstructor:
         if not all(map(is_plain_key, keys)):
             raise CannotRebuild("a container of keys whose hash changes something", step)
 
-    def mapping(self, value: Any) -> Recipe:
+    def mapping(self, value: object) -> Recipe:
         """dict and the standard dict classes."""
         if instance_dict(value):
             raise CannotRebuild(f"a {type(value).__qualname__} with attributes")
@@ -342,7 +342,7 @@ class Reconstructor:
         """A slice, possibly of tensors."""
         return NewCall(slice, self.recipes((value.start, value.stop, value.step)))
 
-    def weak_reference(self, value: weakref.ReferenceType[Any]) -> Recipe:
+    def weak_reference(self, value: weakref.ReferenceType[object]) -> Recipe:
         """A weak reference to what is still alive."""
         target, callback = value(), value.__callback__
         if target is None:
@@ -390,7 +390,7 @@ class Reconstructor:
         self._unfilled.append((made, value))
         return made
 
-    def iterator(self, value: Any) -> Recipe:
+    def iterator(self, value: object) -> Recipe:
         """A builtin iterator, by what it says of itself when it is pickled; one over a dict by
         how far it is, so that it still notices when the dict changes its size."""
         over_dict = self._interpreter.dict_iterators.get(id(value))
@@ -415,7 +415,7 @@ class Reconstructor:
         return NewCall(rebuild_iterator, parts, after_effects=notices)
 
     @staticmethod
-    def _left_of(iterator: Any) -> list[Any]:
+    def _left_of(iterator: object) -> list[Any]:
         """What an iterator over a dict has still to give."""
         try:
             return list(iterator.__reduce__()[1][0])
@@ -435,14 +435,14 @@ class Reconstructor:
         entries = tuple([(name, self.recipe(item)) for name, item in vars(value).items()])
         return NewCall(types.SimpleNamespace, (), entries)
 
-    def proxy(self, value: types.MappingProxyType[Any, Any]) -> Recipe:
+    def proxy(self, value: types.MappingProxyType[object, object]) -> Recipe:
         """A read-only view of a dict that is no class's."""
         held = dict_behind(value)
         if id(value) in self._guard_context.class_dicts or "__module__" in held:
             raise CannotRebuild("the dict of a class")
         return NewCall(types.MappingProxyType, (self.recipe(held),))
 
-    def frame_view(self, value: Any) -> Recipe:
+    def frame_view(self, value: object) -> Recipe:
         """An interpreted frame."""
         raise CannotRebuild("a frame that sys._getframe() gave")
 
@@ -475,7 +475,9 @@ class Reconstructor:
             raise CannotRebuild("the function that torch.func.vjp gave", value.made_at)
         return self._made_by(*value.made_by)
 
-    def _made_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe:
+    def _made_by(
+        self, function: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Recipe:
         keywords = tuple([(name, self.recipe(v)) for name, v in kwargs.items()])
         return NewCall(function, self.recipes(args), keywords)
 
@@ -578,7 +580,7 @@ class Reconstructor:
 _FACTORY = vars(collections.defaultdict)["default_factory"]
 
 
-def _is_made_here(value: Any, cls: type) -> bool:
+def _is_made_here(value: object, cls: type) -> bool:
     """Whether a number or a string with attributes, not known from outside, was made in the frame.
     Members of enumerations are reached in many ways."""
     if not issubclass(cls, _VALUES):
@@ -630,7 +632,7 @@ def _is_made_by_new_alone(cls: type) -> bool:
     return True
 
 
-def _slots(value: Any, cls: type) -> list[tuple[str, types.MemberDescriptorType, Any]]:
+def _slots(value: object, cls: type) -> list[tuple[str, types.MemberDescriptorType, Any]]:
     """The slots of a class and its bases that hold something: the name that instances have it
     under, its descriptor, and what it holds."""
     found: list[tuple[str, types.MemberDescriptorType, Any]] = []

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -135,11 +134,11 @@ def _ends(effect: Effect, guard: Guard) -> str:
     return ""
 
 
-def _came_or_went(key: Any, there: bool) -> str:
+def _came_or_went(key: object, there: bool) -> str:
     return f"{'gets' if there else 'loses'} {key!r} in the call"
 
 
-def _changes(value: Recipe | None, expected: Any) -> str:
+def _changes(value: Recipe | None, expected: object) -> str:
     """Of an attribute or item that a guard holds to a number, a text or None."""
     if type(expected) not in _PLAIN:
         return ""
@@ -161,7 +160,7 @@ def _count(contents: Recipe) -> int | None:
     return None
 
 
-def _len(expected: Any) -> int | None:
+def _len(expected: object) -> int | None:
     return len(expected) if isinstance(expected, (tuple, frozenset)) else None
 
 
@@ -170,5 +169,5 @@ def _constant(key: Recipe) -> str | None:
     return key.value if isinstance(key, FromConstant) and isinstance(key.value, str) else None
 
 
-def _names(keys: Sequence[Any]) -> list[str]:
+def _names(keys: Sequence[object]) -> list[str]:
     return [key for key in keys if isinstance(key, str)]

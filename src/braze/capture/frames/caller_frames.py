@@ -54,7 +54,7 @@ class Callers:
                 break
         return found[:count]
 
-    def seen_by(self, function: Any) -> list[Caller]:
+    def seen_by(self, function: object) -> list[Caller]:
         """Those of a function of torch's that is called now. C++ sees one."""
         if self._frames and type(function) in C_FUNCTIONS:
             return [self.at(self._frames[-1])]

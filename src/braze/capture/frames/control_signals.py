@@ -107,7 +107,7 @@ class UnrollRequested(BaseException):
 class LazyModuleCalled(BaseException):
     """A lazy module has no sizes yet; initialize: gives it those, before anything is captured."""
 
-    def __init__(self, initialize: Callable[[], Any]) -> None:
+    def __init__(self, initialize: Callable[[], object]) -> None:
         super().__init__()
         self.initialize = initialize
 

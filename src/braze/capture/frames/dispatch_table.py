@@ -44,5 +44,5 @@ def steps_of(code: types.CodeType) -> tuple[Step, ...]:
     return tuple([(get(i.name, _no_handler), i) for i in decode(code).instructions])
 
 
-def _no_handler(interpreter: Interpreter, frame: Any, instruction: Instruction) -> bool:
+def _no_handler(interpreter: Interpreter, frame: object, instruction: Instruction) -> bool:
     raise BreakRequested("unsupported-opcode", instruction.name)

@@ -86,10 +86,10 @@ class CannotBind(Exception):
 
 def bind(
     code: types.CodeType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    defaults: tuple[Any, ...],
-    keyword_defaults: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    defaults: tuple[object, ...],
+    keyword_defaults: dict[str, object],
 ) -> dict[str, Any]:
     """Local variables at entry, as CPython binds them; CannotBind where it would raise."""
     count = code.co_argcount
@@ -124,9 +124,9 @@ def bind(
 
 def _fill_defaults(
     code: types.CodeType,
-    bound: dict[str, Any],
-    defaults: tuple[Any, ...],
-    keyword_defaults: dict[str, Any],
+    bound: dict[str, object],
+    defaults: tuple[object, ...],
+    keyword_defaults: dict[str, object],
 ) -> None:
     count = code.co_argcount
     names = code.co_varnames

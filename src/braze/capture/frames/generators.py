@@ -79,7 +79,7 @@ class InlinedGenerator:
         self.started = True
         return self._resume()
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any:
+    def throw(self, kind: object, value: object = None, traceback: object = None, /) -> Any:
         """Raise an exception where the frame waits, or where what it yields from waits."""
         exception = _exception(self._interpreter, kind, value, traceback)
         self._check_idle()
@@ -173,7 +173,7 @@ class InlinedGenerator:
             return frame.stack[-BYTECODE.iterator_slots]
         return None
 
-    def _close_delegate(self, receiver: Any) -> None:
+    def _close_delegate(self, receiver: object) -> None:
         close = self._method_of(receiver, "close")
         if close is not None:
             self._running = True
@@ -182,7 +182,7 @@ class InlinedGenerator:
             finally:
                 self._running = False
 
-    def _method_of(self, receiver: Any, name: str) -> Any:
+    def _method_of(self, receiver: object, name: str) -> Any:
         """A method of what the frame delegates to, or None."""
         try:
             return self._interpreter.attribute(receiver, name)
@@ -192,7 +192,7 @@ class InlinedGenerator:
             return None
         raise problem
 
-    def _pass_on(self, receive: Callable[[Any], Any], value: Any) -> Any:
+    def _pass_on(self, receive: Callable[[object], object], value: object) -> Any:
         """Send or throw something to what the frame yields from: what that yields goes straight
         to the caller. Where it ends the frame goes on."""
         self._running = True
@@ -277,7 +277,9 @@ def _raise(exception: BaseException) -> None:
     raise exception
 
 
-def _exception(interpreter: Interpreter, kind: Any, value: Any, traceback: Any) -> BaseException:
+def _exception(
+    interpreter: Interpreter, kind: object, value: object, traceback: object
+) -> BaseException:
     """The exception of `throw(kind, value, traceback)`."""
     if isinstance(kind, type) and issubclass(kind, BaseException):
         if isinstance(value, kind):

@@ -27,7 +27,7 @@ _MOST_ELEMENTS = 1 << 26
 
 
 @answers(_ATTENTION)
-def attention(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def attention(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """As it is called, or without its mask. What is called wrongly raises by itself."""
     named = dict(zip(_POSITIONAL, args))
     if len(args) <= len(_POSITIONAL) and not named.keys() & kwargs.keys():
@@ -42,7 +42,7 @@ def attention(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
 # --- private ---------------------------------------------------------------------------------
 
 
-def _kind_in_call(interpreter: Interpreter, named: Mapping[str, Any]) -> MaskKind:
+def _kind_in_call(interpreter: Interpreter, named: Mapping[str, object]) -> MaskKind:
     """What the mask of a call does that can do without it."""
     mask: Any
     query: Any

@@ -23,7 +23,7 @@ _FLAG, _BEFORE = "error_on_graph_break", "prev_error_on_graph_break"
 
 
 @answers(vars(error_on_graph_break)["__enter__"])
-def enter(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def enter(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Behind the graph, too, until the region's end is met."""
     flag = bool(load_attribute(interpreter, args[0], _FLAG))
     interpreter.break_regions.append(flag)
@@ -31,7 +31,7 @@ def enter(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @answers(vars(error_on_graph_break)["__exit__"])
-def leave(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def leave(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Nothing is left of one that was entered here, where nothing else was put off since."""
     flag = interpreter.break_regions.pop()
     late = interpreter.deferred_calls
@@ -71,8 +71,8 @@ def enter_or_leave(
 def call_in_region(
     interpreter: Interpreter,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """A call of what PyTorch's manager of this name, as a decorator, made of a function."""
     found = region_of_compiler(function)

@@ -63,7 +63,7 @@ _NOTHING = object()
 
 
 @answers(type)
-def type_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def type_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if len(args) != 1:
         return make_instance(interpreter, type, args, kwargs)
     if type(args[0]) is InlinedGenerator:
@@ -72,7 +72,9 @@ def type_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @answers(isinstance)
-def is_instance(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_instance(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     value, classes = args
     classes = interpreter.side_effects.native(classes)
     return is_instance_of(interpreter, value, classes)
@@ -82,7 +84,7 @@ def is_instance(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
 _ANSWERED = ("torch", "typing", "enum")
 
 
-def is_instance_of(interpreter: Interpreter, value: Any, classes: Any) -> bool:
+def is_instance_of(interpreter: Interpreter, value: object, classes: Any) -> bool:
     """isinstance() as the program sees the value."""
     if interpreter.guard_context.type_of(value) is classes:  # before any `__instancecheck__`
         return True
@@ -112,7 +114,7 @@ def is_instance_of(interpreter: Interpreter, value: Any, classes: Any) -> bool:
 
 @answers(_abc._abc_instancecheck)
 def is_instance_of_abstract(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     abstract, value = args
     note_abstract(interpreter, interpreter.guard_context.type_of(value), abstract)
@@ -121,7 +123,7 @@ def is_instance_of_abstract(
 
 @answers(_abc._abc_subclasscheck)
 def is_subclass_of_abstract(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     abstract, cls = args
     if issubclass(type(cls), type):
@@ -130,7 +132,9 @@ def is_subclass_of_abstract(
 
 
 @answers(issubclass)
-def is_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_subclass(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     cls, classes = args
     return is_subclass_of(interpreter, cls, interpreter.side_effects.native(classes))
 
@@ -151,12 +155,14 @@ def is_subclass_of(interpreter: Interpreter, cls: Any, classes: Any) -> bool:
 
 
 @answers(callable)
-def is_callable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_callable(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return interpreter.guard_context.lookup(type(args[0]), "__call__") is not ABSENT
 
 
 @answers(id)
-def identity(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def identity(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     value = args[0]
     real = interpreter.tracer.real_of(value) if type(value) in TENSORS else None
     interpreter.guard_context.keep(value)
@@ -164,7 +170,7 @@ def identity(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
     return _of_this_call(interpreter, id, value, id(value if real is None else real))
 
 
-def _of_this_call(interpreter: Interpreter, function: Any, value: Any, number: int) -> int:
+def _of_this_call(interpreter: Interpreter, function: object, value: object, number: int) -> int:
     """A number that an object has by being where it is: one that leaves the frame is asked for
     again, of the object that another call has in its place."""
     if type(value) not in CONSTANTS and not is_identity(value):
@@ -173,7 +179,7 @@ def _of_this_call(interpreter: Interpreter, function: Any, value: Any, number: i
 
 
 @answers(hash, object.__hash__)
-def hash_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def hash_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     (value,) = args
     interpreter.guard_context.guard_identity(value)
     if type(value) in TENSORS:
@@ -189,14 +195,14 @@ def hash_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
     return call_seen(interpreter, hash, (interpreter.side_effects.native(value),), {})
 
 
-def _hides_contents(interpreter: Interpreter, value: Any) -> bool:
+def _hides_contents(interpreter: Interpreter, value: object) -> bool:
     """Whether a value from outside has contents that are not guarded when C code reads them."""
     known = id(value) in interpreter.guard_context.known
     return known and not is_identity(value) and type(value) not in EXACT
 
 
 @answers(len)
-def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     if type(args[0]) in TENSORS and args[0].dim() and type(args[0].shape[0]) is ProgramInt:
         check_original(interpreter.guard_context, "__len__", args[0])
         return args[0].shape[0]
@@ -204,14 +210,14 @@ def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(bool)
-def bool_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def bool_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if kwargs or len(args) != 1:
         return interpreter.native(bool, *args, **kwargs)
     return truth(interpreter, args[0])
 
 
 @answers(super)
-def super_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def super_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if len(args) == 2:
         return make_super(interpreter, *args)
     return interpreter.native(super, *args)
@@ -221,7 +227,9 @@ def super_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(getattr)
-def get_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_attribute(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     owner, name, *default = args
     _check_name(interpreter, getattr, name)
     try:
@@ -233,7 +241,7 @@ def get_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
         raise
 
 
-def _check_name(interpreter: Interpreter, function: Any, name: Any, *rest: Any) -> None:
+def _check_name(interpreter: Interpreter, function: Any, name: object, *rest: object) -> None:
     """A name that is no text is the program's mistake. One whose class compares by itself breaks:
     how often it is asked is the affair of the dicts that are searched."""
     if type(name) is str:
@@ -245,11 +253,13 @@ def _check_name(interpreter: Interpreter, function: Any, name: Any, *rest: Any) 
 
 
 @answers(hasattr)
-def has_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def has_attribute(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return get_attribute(interpreter, (*args, _NOTHING), {}) is not _NOTHING
 
 
-def guard_missing(interpreter: Interpreter, owner: Any, name: str) -> None:
+def guard_missing(interpreter: Interpreter, owner: object, name: str) -> None:
     """The program saw that a tensor from outside has no such attribute. (Of other objects each
     place where there was nothing is guarded.)"""
     if type(owner) not in TENSORS:
@@ -267,31 +277,39 @@ def guard_missing(interpreter: Interpreter, owner: Any, name: str) -> None:
 
 
 @answers(setattr)
-def set_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_attribute(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     _check_name(interpreter, setattr, *args[1:])
     store_attribute(interpreter, *args)
 
 
 @answers(delattr)
-def del_attribute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def del_attribute(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     _check_name(interpreter, delattr, *args[1:])
     delete_attribute(interpreter, *args)
 
 
 @answers(object.__setattr__, type.__setattr__)
-def object_setattr(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_setattr(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     _check_name(interpreter, object.__setattr__, *args[1:])
     store_generic(interpreter, *args)
 
 
 @answers(object.__delattr__, type.__delattr__)
-def object_delattr(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_delattr(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     delete_generic(interpreter, *args)
 
 
 @answers(*GENERIC)
 def object_getattribute(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     owner, name = args
     _check_name(interpreter, getattr, name)
@@ -302,38 +320,42 @@ def object_getattribute(
 
 @answers(type.__getattribute__)
 def type_getattribute(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     return load_class_attribute(interpreter, *args, hooked=False)
 
 
 @answers(types.ModuleType.__getattribute__)
 def module_getattribute(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     return load_module_attribute(interpreter, *args)
 
 
 @answers(object.__init__)
-def object_init(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_init(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if len(args) != 1 or kwargs:
         interpreter.native(object.__init__, *args, **kwargs)
 
 
 @answers(object.__new__)
-def object_new(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def object_new(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     if args and issubclass(type(args[0]), type):
         refuse_finalizer(interpreter.guard_context, args[0])
     return interpreter.native(object.__new__, *args, **kwargs)
 
 
 @answers(object)
-def make_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_object(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return interpreter.native(object, *args, **kwargs)
 
 
 @answers(type.__call__)
-def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     return make_instance(interpreter, args[0], args[1:], kwargs)
 
 
@@ -341,14 +363,16 @@ def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
 
 
 @answers(iter)
-def iter_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def iter_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if len(args) == 1:
         return iterator_of(interpreter, args[0])
     return call_natively(interpreter, iter, args, kwargs)
 
 
 @answers(next)
-def next_value(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def next_value(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     try:
         return next_of(interpreter, args[0])
     except ProgramRaised as raised:
@@ -358,7 +382,7 @@ def next_value(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(any)
-def any_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def any_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     items = interpreter.native(iter, native_iterable(interpreter, args[0]))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         if truth(interpreter, item):
@@ -367,7 +391,7 @@ def any_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @answers(all)
-def all_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def all_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     items = interpreter.native(iter, native_iterable(interpreter, args[0]))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         if not truth(interpreter, item):
@@ -396,7 +420,7 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 
 def _extremum(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], sign: str
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object], sign: str
 ) -> Any:
     items = args
     if len(args) == 1:
@@ -424,12 +448,12 @@ def _extremum(
 
 
 @answers(max)
-def max_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def max_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     return _extremum(interpreter, args, kwargs, ">")
 
 
 @answers(min)
-def min_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def min_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     return _extremum(interpreter, args, kwargs, "<")
 
 
@@ -459,7 +483,7 @@ for _cls in (list, tuple, set, frozenset):
 
 
 @answers(dict)
-def make_dict(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_dict(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     made: dict[Any, Any] = {}
     if args:
         call_seen(interpreter, dict.update, (made, mapping_source(interpreter, args[0])), {})
@@ -468,7 +492,9 @@ def make_dict(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
     return made
 
 
-def mapping_source(interpreter: Interpreter, value: Any) -> dict[Any, Any] | list[tuple[Any, ...]]:
+def mapping_source(
+    interpreter: Interpreter, value: object
+) -> dict[Any, Any] | list[tuple[Any, ...]]:
     """What `dict.update` may read natively in the place of a mapping or of pairs."""
     if interpreter.guard_context.lookup(type(value), "keys") is not ABSENT:
         return mapping_contents(interpreter, value)
@@ -482,7 +508,7 @@ def mapping_source(interpreter: Interpreter, value: Any) -> dict[Any, Any] | lis
     return entries
 
 
-def _reverse(interpreter: Interpreter, value: Any) -> Any:
+def _reverse(interpreter: Interpreter, value: object) -> Any:
     """`reversed(value)`, which takes no iterator in the value's place."""
     kind = type(value)
     method = ABSENT if kind in TENSORS else interpreter.guard_context.lookup(kind, "__reversed__")
@@ -497,7 +523,7 @@ def _reverse(interpreter: Interpreter, value: Any) -> Any:
     return call_seen(interpreter, reversed, (value,), {})
 
 
-def _over_iterables(cls: Any) -> Any:
+def _over_iterables(cls: object) -> Any:
     """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
     def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -516,12 +542,16 @@ for _lazy in (enumerate, zip, map, filter, reversed):
 
 
 @answers(range)
-def make_range(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_range(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return call_natively(interpreter, range, args, kwargs)
 
 
 @answers(slice)
-def make_slice(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_slice(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return slice(*args)
 
 
@@ -529,22 +559,24 @@ def make_slice(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(str)
-def make_str(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_str(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if len(args) == 1 and not kwargs:
         return text_of(interpreter, args[0], str)
     return interpreter.native(str, *args, **kwargs)
 
 
 @answers(repr)
-def repr_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def repr_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     return text_of(interpreter, args[0], repr)
 
 
 @answers(format)
-def format_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def format_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     return format_value(interpreter, args[0], None, args[1] if len(args) > 1 else "")
 
 
 @answers(print, input, open, breakpoint)
-def input_output(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def input_output(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     raise BreakRequested("input-output", "print or the like")

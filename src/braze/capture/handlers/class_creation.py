@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @answers(builtins.__build_class__)
-def build_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def build_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """`class name(*bases, **keywords): body`."""
     body, name, *given = args
     keywords = dict(kwargs)
@@ -63,7 +63,7 @@ def _check_cell(name: str, made: type, cell: types.CellType) -> None:
         raise ProgramRaised(TypeError(message))
 
 
-def _resolved_bases(interpreter: Interpreter, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _resolved_bases(interpreter: Interpreter, given: tuple[object, ...]) -> tuple[Any, ...]:
     """What the bases are that are no classes (`list[int]`): `__mro_entries__` says."""
     bases: list[Any] = []
     for base in given:
@@ -107,10 +107,10 @@ def _metaclass(interpreter: Interpreter, bases: tuple[Any, ...], keywords: dict[
 
 def _prepared(
     interpreter: Interpreter,
-    metaclass: Any,
+    metaclass: object,
     name: str,
-    bases: tuple[Any, ...],
-    keywords: dict[str, Any],
+    bases: tuple[object, ...],
+    keywords: dict[str, object],
 ) -> Any:
     """The namespace in which the body runs."""
     try:
@@ -129,7 +129,7 @@ def _prepared(
     return space
 
 
-def _run_body(interpreter: Interpreter, body: types.FunctionType, space: Any) -> Any:
+def _run_body(interpreter: Interpreter, body: types.FunctionType, space: object) -> Any:
     frame, _ = make_frame(interpreter, body, (), {})
     assert frame is not None, "the body of a class is no generator"
     frame.names = space
@@ -159,7 +159,7 @@ class _QuietSlots:
 
 
 @answers(type.__new__)
-def new_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """A real class; what making it calls in the program is interpreted."""
     if len(args) != 4 or not isinstance(args[2], tuple) or not isinstance(args[3], dict):
         return interpreter.native(type.__new__, *args, **kwargs)
@@ -209,7 +209,7 @@ def _has_hook(guard_context: GuardContext, base: Any) -> bool:
     return isinstance(getattr(hook, "__func__", None), types.FunctionType)
 
 
-def _set_name(interpreter: Interpreter, value: Any, owner: type, name: str) -> None:
+def _set_name(interpreter: Interpreter, value: object, owner: type, name: str) -> None:
     method = interpreter.guard_context.lookup(type(value), "__set_name__")
     try:
         interpreter.call(method, value, owner, name)
@@ -218,7 +218,7 @@ def _set_name(interpreter: Interpreter, value: Any, owner: type, name: str) -> N
         raise
 
 
-def note_failed_name(raised: ProgramRaised, value: Any, owner: type, name: str) -> None:
+def note_failed_name(raised: ProgramRaised, value: object, owner: type, name: str) -> None:
     """What Python says of an exception that `__set_name__` raised: until 3.11 another error."""
     what = f"Error calling __set_name__ on {type(value).__name__!r} instance {name!r} in "
     if BYTECODE.set_name_adds_note:
@@ -231,7 +231,7 @@ def note_failed_name(raised: ProgramRaised, value: Any, owner: type, name: str) 
 
 @answers(collections.namedtuple)
 def make_named_tuple(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """`collections.namedtuple(...)`, interpreted."""
     made = interpreter.call_python(collections.namedtuple, args, kwargs)
@@ -241,7 +241,7 @@ def make_named_tuple(
 
 @answers(type(torch.autograd.Function).__init__)
 def make_autograd_function(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """torch's metaclass numbers the class and makes one for its backward."""
     return interpreter.native(type(torch.autograd.Function).__init__, *args, **kwargs)

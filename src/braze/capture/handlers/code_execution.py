@@ -25,14 +25,16 @@ _FEATURES = 0x1FF0000
 
 
 @answers(globals)
-def globals_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def globals_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if args or kwargs:
         return interpreter.native(globals, *args, **kwargs)
     return space_of(interpreter, interpreter.frames[-1].globals)
 
 
 @answers(vars)
-def vars_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def vars_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if not args:
         return local_variables(interpreter, interpreter.frames[-1])
     try:
@@ -44,7 +46,7 @@ def vars_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @answers(dir)
-def dir_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dir_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if not args:
         space = local_variables(interpreter, interpreter.frames[-1])
         keys = interpreter.call(interpreter.attribute(space, "keys"))
@@ -63,7 +65,7 @@ def _in_order(interpreter: Interpreter, names: Any) -> list[Any]:
     return sorted_items(interpreter, names, None, False)
 
 
-def space_of(interpreter: Interpreter, space: dict[str, Any]) -> dict[str, Any]:
+def space_of(interpreter: Interpreter, space: dict[str, object]) -> dict[str, Any]:
     """A module's dict as an object that the program has."""
     guard_context = interpreter.guard_context
     if id(space) in guard_context.fresh:
@@ -73,7 +75,9 @@ def space_of(interpreter: Interpreter, space: dict[str, Any]) -> dict[str, Any]:
 
 
 @answers(compile)
-def compile_source(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def compile_source(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     names = ("source", "filename", "mode", "flags", "dont_inherit")
     given = {**dict(zip(names, args)), **kwargs}
     if not given.pop("dont_inherit", False):
@@ -86,12 +90,12 @@ def compile_source(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 
 
 @answers(eval)
-def evaluate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def evaluate(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     return _run(interpreter, "eval", args, kwargs)
 
 
 @answers(exec)
-def execute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def execute(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if kwargs:
         raise BreakRequested("unsupported-function", "exec() with a closure")
     _run(interpreter, "exec", args, kwargs)
@@ -114,7 +118,7 @@ def _run(interpreter: Interpreter, mode: str, args: tuple[Any, ...], kwargs: dic
 
 
 def _spaces(
-    interpreter: Interpreter, mode: str, space: Any, names: Any
+    interpreter: Interpreter, mode: str, space: object, names: object
 ) -> tuple[dict[str, Any], Any]:
     """Globals and locals for the code: the caller's where none are given."""
     caller = interpreter.frames[-1]
@@ -138,7 +142,7 @@ def _spaces(
 
 @answers(types.FunctionType)
 def function_of_code(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A function; a dict that becomes its globals is written to for real if it is made here."""
     made = interpreter.native(types.FunctionType, *args, **kwargs)

@@ -26,8 +26,8 @@ _PYTHON_CALLABLES = (types.FunctionType, types.MethodType)
 def ask_compiler(
     interpreter: Interpreter,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """A call into torch's own compiler: answered from a table, or a break. What torch's own
     modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
@@ -56,8 +56,8 @@ def ask_compiler(
 def _leave_out(
     interpreter: Interpreter,
     disable: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """`disable(function)` in the frame, as FSDP2 says it around each hook: it gives a new function,
     calls of which break the graph. Without `recursive` it marks the function itself: a break."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _entry(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def _entry(interpreter: Interpreter, owner: Any, key: object) -> Any:
     """One entry of a dict, or ABSENT."""
     guard_context = interpreter.guard_context
     side_effects = interpreter.side_effects
@@ -33,7 +33,9 @@ def _entry(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     return call_with_key(interpreter, dict.get, contents, key, ABSENT)
 
 
-def _look_up_once(interpreter: Interpreter, method: Any, owner: Any, key: Any, *rest: Any) -> Any:
+def _look_up_once(
+    interpreter: Interpreter, method: object, owner: object, key: object, *rest: object
+) -> Any:
     """Call a method of dicts that finds an entry and changes it. A second lookup would ask the
     key's `__eq__` once more than eager does."""
     check_order(owner)
@@ -43,7 +45,7 @@ def _look_up_once(interpreter: Interpreter, method: Any, owner: Any, key: Any, *
 
 
 @answers(dict.get)
-def dict_get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_get(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     owner, key, *default = args
     found = _entry(interpreter, owner, key)
     if found is ABSENT:
@@ -52,7 +54,9 @@ def dict_get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(dict.__getitem__)
-def dict_getitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_getitem(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     owner, key = args
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:
@@ -66,7 +70,9 @@ def dict_getitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
 
 
 @answers(dict.setdefault)
-def dict_setdefault(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_setdefault(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     owner, key, *default = args
     if not is_plain_key(key) or asks_members(owner):
         return _look_up_once(interpreter, dict.setdefault, owner, key, *default)
@@ -78,11 +84,13 @@ def dict_setdefault(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dic
 
 
 @answers(dict.__setitem__)
-def dict_setitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_setitem(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     _set_entry(interpreter, *args)
 
 
-def _set_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> None:
+def _set_entry(interpreter: Interpreter, owner: object, key: object, value: object) -> None:
     """`dict.__setitem__`, whatever the dict's class makes of an assignment."""
     check_order(owner)
     if id(owner) in interpreter.guard_context.known:
@@ -92,13 +100,15 @@ def _set_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> No
 
 
 @answers(dict.__delitem__)
-def dict_delitem(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_delitem(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     check_order(args[0])
     delete_entry(interpreter, *args)
 
 
 @answers(dict.pop)
-def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     if len(args) == 1:
         return interpreter.native(dict.pop, {})
     owner, key, *default = args
@@ -115,12 +125,14 @@ def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(dict.__contains__)
-def dict_contains(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_contains(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return dict_has_key(interpreter, *args)
 
 
 @answers(dict.update)
-def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     owner, *sources = args
     check_order(owner)
     added = [mapping_source(interpreter, source) for source in sources[:1]]
@@ -137,7 +149,7 @@ def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
         call_seen(interpreter, dict.update, (target, each), {})
 
 
-def _has_plain_keys(source: dict[Any, Any] | list[tuple[Any, ...]]) -> bool:
+def _has_plain_keys(source: dict[object, object] | list[tuple[object, ...]]) -> bool:
     """Whether what a dict is updated from has keys that C code compares."""
     if isinstance(source, dict):
         return all(map(is_key, dict.__iter__(source)))
@@ -145,7 +157,9 @@ def _has_plain_keys(source: dict[Any, Any] | list[tuple[Any, ...]]) -> bool:
 
 
 @answers(collections.OrderedDict.update)
-def ordered_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ordered_update(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """By the class's own `__setitem__`."""
     owner, *sources = args
     for source in (*sources, kwargs):
@@ -160,7 +174,9 @@ def ordered_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 
 
 @answers(collections.OrderedDict.__ior__)
-def ordered_or(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ordered_or(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """As `update`."""
     owner, other = args
     ordered_update(interpreter, (owner, other), {})
@@ -169,7 +185,7 @@ def ordered_or(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 @answers(collections.OrderedDict.setdefault)
 def ordered_setdefault(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """By the class's own `in`, `[]` and assignment."""
     given = _SETDEFAULT.bind(*args, **kwargs).arguments
@@ -183,7 +199,7 @@ def ordered_setdefault(
 _SETDEFAULT = inspect.signature(collections.OrderedDict.setdefault)
 
 
-def _pairs(interpreter: Interpreter, source: Any) -> list[Any]:
+def _pairs(interpreter: Interpreter, source: object) -> list[Any]:
     pairs = interpreter.native(list, native_iterable(interpreter, source))
     found = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
     for pair in found:

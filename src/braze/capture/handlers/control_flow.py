@@ -74,7 +74,7 @@ def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
 
 
 @answers(WHILE_LOOP)
-def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """A node that runs a body while a condition holds; where numbers of Python's are carried, or
     decide, the turns one by one."""
     test, body, carried, more = args[:4]
@@ -127,7 +127,7 @@ def _check_turn(made: Any, carried: Sequence[Any]) -> None:
             raise _raised("while_loop: body_fn gives a tensor of another shape, dtype or device")
 
 
-def _selected(interpreter: Interpreter, predicate: Any, first: Any, second: Any) -> Any:
+def _selected(interpreter: Interpreter, predicate: object, first: object, second: object) -> Any:
     """The results of two branches, each row of a batch from the one that it takes, as PyTorch's own
     rule for `vmap` has it."""
     _check_alike(first, second)

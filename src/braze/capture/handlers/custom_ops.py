@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def call_operator(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A call of an operator overload, or of the packet of several."""
     if has_python_kernel_for_all(function) and not interpreter.transforms:
@@ -81,7 +81,7 @@ def call_operator(
 _LACKS_FAKE = ("There was no fake impl registered", "(as opposed to FakeTensors)")
 
 
-def _inner(definition: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _inner(definition: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The function behind an operator of `torch.library.triton_op`."""
     tensor = next((v for v in (*args, *kwargs.values()) if type(v) in TENSORS), None)
     return None if tensor is None else triton_function(definition, tensor.device.type)
@@ -107,7 +107,7 @@ def _is_tracked(arguments: Any) -> bool:
 
 
 def _apply(
-    interpreter: Interpreter, gradient: RegisteredGradient, values: list[Any], inner: Any
+    interpreter: Interpreter, gradient: RegisteredGradient, values: list[Any], inner: object
 ) -> Any:
     """The call of an operator as that of a function of autograd. values: in the schema's order."""
     schema = gradient.operator._schema
@@ -144,7 +144,7 @@ class _Form:
     keywords: tuple[str, ...]
     lists: tuple[bool, ...]
 
-    def results(self, flat: Any) -> Any:
+    def results(self, flat: object) -> Any:
         """The operator's results."""
         items = tuple(flat) if isinstance(flat, (tuple, list)) else (flat,)
         if self.lists == (True,):
@@ -174,7 +174,7 @@ def _function_of(operator: Any, setup: Any, backward: Any, inner: Any, form: _Fo
     return type(name, (OperatorFunction,), {**body, "operator": called, "__qualname__": name})
 
 
-def _plain_methods(compute: Any, setup: Any, backward: Any) -> dict[str, Any]:
+def _plain_methods(compute: Any, setup: Any, backward: object) -> dict[str, Any]:
     def forward(*values: Any) -> Any:
         return compute(*values)
 
@@ -203,7 +203,7 @@ def _nested_methods(compute: Any, setup: Any, backward: Any, form: _Form) -> dic
         end = len(flat) - (len(lists) - place - 1)
         return (*flat[:place], list(flat[place:end]), *flat[end:])
 
-    def forward(*flat: Any) -> Any:
+    def forward(*flat: object) -> Any:
         values = nested(flat)
         made = compute(*values[:count], **dict(zip(keywords, values[count:])))
         if True not in lists:
@@ -213,7 +213,7 @@ def _nested_methods(compute: Any, setup: Any, backward: Any, form: _Form) -> dic
             found.extend(item if isinstance(item, (list, tuple)) else (item,))
         return tuple(found)
 
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: object, output: Any) -> None:
         if setup is None:
             return
         values, needed = nested(inputs), ctx.needs_input_grad

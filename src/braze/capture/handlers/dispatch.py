@@ -98,7 +98,7 @@ _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
 
 def prepare(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Prepared:
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
     if interpreter.reorders and is_reorderable(interpreter, function):
@@ -148,7 +148,7 @@ def prepare(
 
 
 def _call_unknown(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A builtin function, method or slot that the capture has not called yet."""
     marked = call_marked(interpreter, function, args, kwargs)
@@ -161,7 +161,7 @@ def _call_unknown(
 
 
 def call_script(
-    interpreter: Interpreter, script: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, script: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """TorchScript's own interpreter runs the function on fake tensors: its operators come here as
     ever. What its optimiser would make of them is left out."""
@@ -254,8 +254,8 @@ def _open_partial(
 def _prepare_function(
     interpreter: Interpreter,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Prepared:
     if function in CALL_HANDLERS:
         return _first(_answer, interpreter, function, args, kwargs)
@@ -300,8 +300,8 @@ def _first(
     route: Route,
     interpreter: Interpreter,
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Prepared:
     """Call a function by a route that its next calls will take, unless the program made it."""
     if id(function) not in interpreter.guard_context.fresh:
@@ -310,13 +310,13 @@ def _first(
 
 
 def _answer(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Prepared:
     return None, answer(interpreter, function, CALL_HANDLERS[function], args, kwargs)
 
 
 def _call_leaf(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Prepared:
     """A function of torch's: called whole where its arguments are plain."""
     if takes_as_leaf(args, kwargs):
@@ -325,7 +325,7 @@ def _call_leaf(
 
 
 def _call_module(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Prepared:
     """`nn.Module.__call__`: the module's `forward`, where there are no hooks."""
     if args and function is not MODULE_CALL:
@@ -472,7 +472,7 @@ def open_closure(interpreter: Interpreter, function: types.FunctionType, frame: 
 
 
 def _guard_shared_cell(
-    interpreter: Interpreter, function: types.FunctionType, cell: Any, source: Any, index: int
+    interpreter: Interpreter, function: types.FunctionType, cell: object, source: Any, index: int
 ) -> None:
     """A cell that is known already stays the same one, where the function may be another."""
     guard_context = interpreter.guard_context
@@ -483,7 +483,7 @@ def _guard_shared_cell(
 
 
 def _binding_error(
-    function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: types.FunctionType, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> BaseException:
     """CPython's own message: the call fails before any code of the function runs."""
     try:
@@ -497,7 +497,7 @@ def _binding_error(
 
 
 def _call_class(
-    interpreter: Interpreter, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cls: type, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     handler = CALL_HANDLERS.get(cls)
     if handler is not None:
@@ -508,7 +508,7 @@ def _call_class(
 
 
 def construct(
-    interpreter: Interpreter, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cls: type, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """`cls(...)`: the metaclass's `__call__`, else `type.__call__`."""
     meta_call = interpreter.guard_context.lookup(type(cls), "__call__")
@@ -521,7 +521,7 @@ def construct(
 
 
 def make_instance(
-    interpreter: Interpreter, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, cls: type, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """`type.__call__`: `__new__` and `__init__`."""
     guard_context = interpreter.guard_context
@@ -556,10 +556,10 @@ def refuse_finalizer(guard_context: GuardContext, cls: type) -> None:
 def _new_instance(
     interpreter: Interpreter,
     cls: type,
-    new: Any,
-    init: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    new: object,
+    init: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     if type(new) is types.FunctionType:
         return interpreter.call(new, cls, *args, **kwargs)

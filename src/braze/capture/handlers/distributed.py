@@ -53,7 +53,7 @@ def communicating_functions() -> dict[Any, str]:
 
 
 def _communicates(name: str) -> Any:
-    def stop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         raise BreakRequested("communication", f"torch.distributed.{name}()")
 
     return stop

@@ -56,7 +56,7 @@ def _view(interpreter: Interpreter, index: int) -> FrameView:
 
 
 @answers(private.getframe)
-def get_frame(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_frame(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     depth = args[0] if args else 0
     return _view(interpreter, len(interpreter.frames) - 1 - depth)
 

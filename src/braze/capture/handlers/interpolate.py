@@ -35,7 +35,9 @@ _OPERATORS: dict[tuple[str, int], tuple[Any, bool]] = {
 
 
 @answers(torch.nn.functional.interpolate)
-def interpolate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def interpolate(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     function = torch.nn.functional.interpolate
     given = _SIGNATURE.bind(*args, **kwargs)
     given.apply_defaults()
@@ -70,7 +72,7 @@ def _has_symbols(*values: Any) -> bool:
     )
 
 
-def _repeated(value: Any, rank: int) -> Any:
+def _repeated(value: object, rank: int) -> Any:
     if value is None or issubclass(type(value), (tuple, list)):
         return value
     return [value] * rank

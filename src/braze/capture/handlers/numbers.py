@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _conversion(cls: type, method: str) -> Any:
-    def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]
@@ -75,7 +75,7 @@ def _warn_of_history(interpreter: Interpreter, cls: type) -> None:
     call_untraced(interpreter.native, (cls, leaf), {})
 
 
-def _giving(cls: type, method: str, found: Any) -> Any:
+def _giving(cls: type, method: str, found: object) -> Any:
     """What answers as an object of the program's did, so that Python says what is wrong with the
     answer, in words that name the program's class."""
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
@@ -87,7 +87,7 @@ for _cls, _method in ((int, "__int__"), (float, "__float__"), (complex, "__compl
 
 
 @answers(round)
-def round_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def round_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if args and type(args[0]) in TENSORS:
         return leaf_call(interpreter, round, args, kwargs)
     if args and type(args[0]) in NUMBERS:
@@ -104,14 +104,14 @@ _DIVMOD = Operator(divmod, "__divmod__", "__rdivmod__", sign="divmod()")
 
 
 @answers(divmod)
-def divmod_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def divmod_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     if len(args) != 2 or kwargs:
         return interpreter.native(divmod, *args, **kwargs)
     return binary(interpreter, _DIVMOD, *args)
 
 
 @answers(torch.Size.numel)
-def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """Of sizes among which are symbols: C would ask for their numbers."""
     if len(args) == 1 and ProgramInt in map(type, args[0]):
         return interpreter.native(math.prod, args[0])
@@ -119,7 +119,7 @@ def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(pow)
-def power(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     given = {**dict(zip(("base", "exp", "mod"), args)), **kwargs}
     if given.keys() == {"base", "exp"}:
         return binary(interpreter, OPERATORS["**"], given["base"], given["exp"])
@@ -131,5 +131,5 @@ def power(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @answers(abs)
-def abs_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def abs_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     return unary(interpreter, UNARY["__abs__"], args[0])

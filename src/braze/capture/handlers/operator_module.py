@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _two(op: Any) -> Any:
-    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if len(args) != 2 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
         return binary(interpreter, op, *args)
@@ -37,7 +37,7 @@ def _two(op: Any) -> Any:
 
 
 def _one(op: Any) -> Any:
-    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if len(args) != 1 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
         return unary(interpreter, op, *args)
@@ -52,7 +52,9 @@ for _name in ("__neg__", "__pos__", "__invert__"):
 
 
 @answers(operator.iconcat)
-def concatenate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def concatenate(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`a += b` of what can be indexed."""
     is_sequence = len(args) == 2 and not issubclass(type(args[0]), dict)
     if not is_sequence or interpreter.guard_context.lookup(type(args[0]), "__getitem__") is ABSENT:
@@ -62,49 +64,57 @@ def concatenate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
 
 @answers(operator.contains)
 def contains_function(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     return contains(interpreter, *args)
 
 
 @answers(operator.getitem)
 def getitem_function(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     return get_item(interpreter, *args)
 
 
 @answers(operator.setitem)
 def setitem_function(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     store_item(interpreter, *args)
 
 
 @answers(operator.delitem)
 def delitem_function(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     delete_item(interpreter, *args)
 
 
 @answers(operator.truth)
-def truth_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def truth_function(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return truth(interpreter, *args)
 
 
 @answers(operator.not_)
-def not_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def not_function(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return not truth(interpreter, *args)
 
 
 @answers(operator.is_)
-def is_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_function(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return is_same(interpreter, *args)
 
 
 @answers(operator.is_not)
-def is_not_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_not_function(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return not is_same(interpreter, *args)
 
 
@@ -117,7 +127,7 @@ class _Ordered:
 
     __slots__ = ("_interpreter", "key")
 
-    def __init__(self, interpreter: Interpreter, key: Any) -> None:
+    def __init__(self, interpreter: Interpreter, key: object) -> None:
         self._interpreter = interpreter
         self.key = key
 
@@ -130,7 +140,9 @@ class _Ordered:
         raise problem
 
 
-def sorted_items(interpreter: Interpreter, items: list[Any], key: Any, reverse: Any) -> list[Any]:
+def sorted_items(
+    interpreter: Interpreter, items: list[Any], key: Any, reverse: object
+) -> list[Any]:
     """The items in order, as a new list."""
     keys = items if key is None else [interpreter.call(key, item) for item in items]
     if not all(map(is_constant, keys)):
@@ -141,7 +153,9 @@ def sorted_items(interpreter: Interpreter, items: list[Any], key: Any, reverse: 
 
 
 @answers(sorted)
-def sorted_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def sorted_function(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return interpreter.native(sorted, *args, **kwargs)
     items = interpreter.native(list, counted_iterable(interpreter, args[0]))
@@ -149,7 +163,9 @@ def sorted_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dic
 
 
 @answers(list.sort)
-def sort_method(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def sort_method(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return interpreter.native(list.sort, *args, **kwargs)
     target = interpreter.side_effects.changed(args[0])
@@ -164,7 +180,9 @@ def sort_method(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
 
 
 @answers(functools.reduce)
-def reduce_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def reduce_function(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if not 2 <= len(args) <= 3 or kwargs:
         return interpreter.native(functools.reduce, *args, **kwargs)  # raises
     function, iterable, *initial = args

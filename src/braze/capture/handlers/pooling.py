@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 
 def _of_average(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: Any = False,
-    count_include_pad: Any = True,
-    divisor_override: Any = None,
+    input: object,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    ceil_mode: object = False,
+    count_include_pad: object = True,
+    divisor_override: object = None,
 ) -> Any: ...
 
 
 def _of_maximum(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: Any = False,
-    return_indices: Any = False,
+    input: object,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
+    ceil_mode: object = False,
+    return_indices: object = False,
 ) -> Any: ...
 
 
-def _mean(interpreter: Interpreter, image: Any, rank: int) -> Any:
+def _mean(interpreter: Interpreter, image: object, rank: int) -> Any:
     dims = tuple(range(-rank, 0))
     return leaf_call(interpreter, torch.mean, (image, dims, True), {})
 
@@ -70,9 +70,11 @@ _POOLINGS: dict[Any, tuple[int, Any, _Pooling]] = {
 }
 
 
-def _answer_for(function: Any, rank: int, signature: inspect.Signature, pooling: _Pooling) -> None:
+def _answer_for(
+    function: object, rank: int, signature: inspect.Signature, pooling: _Pooling
+) -> None:
     @answers(function)
-    def pool(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def pool(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
@@ -101,12 +103,12 @@ def _is_of_whole_image(given: dict[str, Any], rank: int) -> bool:
     return all(map(_is_same, window, image.shape[-rank:]))
 
 
-def _each(value: Any, rank: int) -> tuple[Any, ...]:
+def _each(value: object, rank: int) -> tuple[Any, ...]:
     """One value a dimension, as pooling reads its arguments."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return values * rank if len(values) == 1 else values
 
 
-def _is_same(window: Any, size: Any) -> bool:
+def _is_same(window: object, size: object) -> bool:
     """Two symbols that are equal now are taken to stay so; a symbol is no number."""
     return type(window) is type(size) and bool(window == size)

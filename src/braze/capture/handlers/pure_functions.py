@@ -40,7 +40,7 @@ class NumberFunctions:
         self._readings: list[_Reading] = []
         self._step = -1
 
-    def computes(self, function: Any) -> bool:
+    def computes(self, function: object) -> bool:
         """Whether a function only computes with numbers where it is given numbers."""
         known = self._known.get(id(function))
         if known is None:
@@ -67,7 +67,7 @@ class NumberFunctions:
 
     # --- private -----------------------------------------------------------------------------
 
-    def _computes(self, function: Any) -> bool:
+    def _computes(self, function: object) -> bool:
         interpreter = self._interpreter
         if type(function) is functools.partial:
             parts = {n: interpreter.attribute(function, n) for n in ("func", "args", "keywords")}
@@ -115,7 +115,7 @@ class NumberFunctions:
         return ABSENT if cell is None else self._interpreter.side_effects.read_cell(cell)
 
 
-def _functions_of(space: Iterable[Any]) -> frozenset[Any]:
+def _functions_of(space: Iterable[object]) -> frozenset[Any]:
     return frozenset([value for value in space if type(value) is types.BuiltinFunctionType])
 
 

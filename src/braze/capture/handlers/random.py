@@ -90,7 +90,7 @@ _GIVE_SEVERAL = frozenset({random.Random.sample, random.Random.choices})
 
 
 def _draw(function: Any) -> Any:
-    def draw(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def draw(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if not args or id(args[0]) not in interpreter.guard_context.known:
             if type(function) is types.FunctionType:
                 return interpreter.call_python(function, args, kwargs)
@@ -115,7 +115,7 @@ def _draw(function: Any) -> Any:
 
 
 def _arguments(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> tuple[Any, ...] | None:
     """The arguments of a method that gives a float for them; None otherwise."""
     if function not in _GIVE_FLOATS or kwargs:
@@ -131,7 +131,9 @@ def _arguments(
     return args if type(example) is float else None
 
 
-def _bounds(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int] | None:
+def _bounds(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> tuple[int, int] | None:
     """The least and the greatest integer that a method gives for its arguments; None where it is
     none that gives integers, or refuses them, or there is but one."""
     limits = _GIVE_INTEGERS.get(function)
@@ -157,11 +159,11 @@ def _with_constants(interpreter: Interpreter, args: tuple[Any, ...]) -> tuple[An
     return generator, tuple(numbers)
 
 
-def _are_all(values: Any, kind: type) -> bool:
+def _are_all(values: object, kind: type) -> bool:
     return type(values) is tuple and all(type(value) is kind for value in values)
 
 
-def _is_plain(interpreter: Interpreter, generator: Any, function: Any) -> bool:
+def _is_plain(interpreter: Interpreter, generator: Any, function: object) -> bool:
     """Whether a generator's methods are those of its class, which is the standard one. Guarded.
     `gauss` wants its attribute, too, as it was before the frame."""
     guard_context = interpreter.guard_context
@@ -179,7 +181,7 @@ def _is_plain(interpreter: Interpreter, generator: Any, function: Any) -> bool:
 
 
 def drawn_float(
-    interpreter: Interpreter, generator: Any, function: Any, args: tuple[Any, ...]
+    interpreter: Interpreter, generator: object, function: object, args: tuple[object, ...]
 ) -> SymbolicFloat:
     """The float that is drawn at each call."""
     tensor = drawn_tensor(interpreter, generator, function, args, NUMBER)
@@ -189,9 +191,9 @@ def drawn_float(
 
 def drawn_integer(
     interpreter: Interpreter,
-    generator: Any,
+    generator: object,
     function: Any,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     bounds: tuple[int, int],
 ) -> Any:
     """The integer that is drawn at each call."""
@@ -201,7 +203,7 @@ def drawn_integer(
     return program_value(made)
 
 
-def _shuffle(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _shuffle(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
     """Of a list that the frame made: others would have other contents at each call."""
     if (
         len(args) != 2
@@ -215,7 +217,7 @@ def _shuffle(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
         numbers[:] = _drawn_several(interpreter, _shuffled, (generator, tuple(numbers)), {})
 
 
-def _shuffled(generator: random.Random, numbers: tuple[Any, ...]) -> list[Any]:
+def _shuffled(generator: random.Random, numbers: tuple[object, ...]) -> list[Any]:
     made = list(numbers)
     generator.shuffle(made)
     return made
@@ -249,7 +251,7 @@ def _drawn_several(
     return [SymbolicFloat(tracer, item) for item in items]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return (
         value is None
         or type(value) in _NUMBERS
@@ -267,9 +269,9 @@ def _count(called: Any, numbers: tuple[Any, ...], rest: list[Any]) -> int:
 
 def drawn_tensor(
     interpreter: Interpreter,
-    generator: Any,
+    generator: object,
     function: Any,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kind: TensorType,
 ) -> Any:
     """What holds a number that is drawn at each call. The entry is for this one generator."""
@@ -316,7 +318,7 @@ for _function in (RANDOM_CORE.random, RANDOM_CORE.getrandbits):
 
 
 @answers(random.Random.seed)
-def seed(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def seed(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """Done before the graph runs, in order with what is drawn."""
     guard_context = interpreter.guard_context
     if not args or id(args[0]) not in guard_context.known:
@@ -339,7 +341,7 @@ _PLAIN_ARGUMENTS = (int, float, bool, type(None), str, type)
 
 def _draws(name: str, method: Any) -> None:
     @answers(method)
-    def draw(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def draw(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if not args or id(args[0]) not in interpreter.guard_context.known:
             raise refusal(f"{name}() of a generator that is made here")
         generator, *rest = args
@@ -352,7 +354,7 @@ def _draws(name: str, method: Any) -> None:
 
 
 def call_random_function(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A function of the kind that `numpy.random` has: compiled from Cython."""
     handler = CALL_HANDLERS.get(function)
@@ -375,7 +377,7 @@ def _numpys_argument(interpreter: Interpreter, name: str, value: Any) -> Any:
 
 
 def _drawn_by_numpy(
-    interpreter: Interpreter, name: str, generator: Any, called: Any, args: tuple[Any, ...]
+    interpreter: Interpreter, name: str, generator: object, called: Any, args: tuple[Any, ...]
 ) -> Any:
     """What a generator gives at each call, by what a new one gives."""
     try:
@@ -404,7 +406,9 @@ for _method_name, _method in RANDOM_METHODS.items():
 if RANDOM_SEED is not None:
 
     @answers(RANDOM_SEED)
-    def seed_numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def seed_numpy(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
         """`numpy.random.seed`: done before the graph runs, in order with what is drawn."""
         if len(args) != 1 or kwargs or type(args[0]) is not int:
             raise refusal("random.seed")
@@ -412,5 +416,5 @@ if RANDOM_SEED is not None:
         interpreter.draws.append((Draw(generator, _seeded_numpy, args, -1), None))
 
 
-def _seeded_numpy(_: Any, number: int) -> None:
+def _seeded_numpy(_: object, number: int) -> None:
     RANDOM_SEED(number)

@@ -59,7 +59,9 @@ _TELLING = (
 
 
 def _ask(function: Any) -> Any:
-    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         for value in (*args, *kwargs.values()):
             interpreter.guard_context.guard_identity(value)
         return interpreter.native(function, *args, **kwargs)
@@ -72,7 +74,9 @@ for _function in _QUESTIONS:
 
 
 def _ask_attributes(function: Any) -> Any:
-    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         if not args or kwargs:
             raise BreakRequested("unseen-callable", f"{function.__name__}() with keywords")
         interpreter.guard_context.guard_identity(args[0])
@@ -86,7 +90,7 @@ def _ask_attributes(function: Any) -> Any:
 _DEEPEST = 8
 
 
-def _guard_telling(interpreter: Interpreter, value: Any, depth: int) -> None:
+def _guard_telling(interpreter: Interpreter, value: object, depth: int) -> None:
     """Guard what a function's signature, or a dataclass's fields, follow from."""
     guard_context = interpreter.guard_context
     if type(value) is types.FunctionType and id(value) not in guard_context.fresh:
@@ -114,7 +118,7 @@ for _teller in _OF_ATTRIBUTES:
 
 @answers(type.__subclasses__)
 def subclasses(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> list[type]:
     """`cls.__subclasses__()`, asked again at each call; where the frame made a class, a break."""
     (cls,) = args
@@ -135,15 +139,19 @@ def subclasses(
     *(importlib.util.find_spec, importlib.metadata.version, typing.get_type_hints),
     *(os.path.exists, os.path.isdir, os.path.isfile, threading.current_thread),
 )
-def ask_process(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_process(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """What a file system, a path or a thread says may be something else at the next call."""
     raise BreakRequested("unseen-callable", "a question about files, modules or threads")
 
 
-def _substitution(method: Any) -> Any:
+def _substitution(method: object) -> Any:
     """By a text, or by a function that is called for each match."""
 
-    def substitute(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def substitute(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         given = {**dict(zip(("pattern", "repl", "string", "count", "flags"), args)), **kwargs}
         pattern = interpreter.native(re.compile, given["pattern"], given.get("flags", 0))
         count = given.get("count", 0)
@@ -157,13 +165,15 @@ answers(re.subn)(_substitution(re.Pattern.subn))
 
 
 @answers(logging.getLogger)
-def get_logger(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_logger(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     logger = interpreter.native(logging.getLogger, *args, **kwargs)
     return interpreter.guard_context.track(logger, ObjectSource(f"logger {logger.name}", logger))
 
 
 def find_implementation(
-    interpreter: Interpreter, dispatch: types.FunctionType, args: tuple[Any, ...]
+    interpreter: Interpreter, dispatch: types.FunctionType, args: tuple[object, ...]
 ) -> Any:
     """What a `functools.singledispatch` function runs for a class: asked for real, and good as
     long as the same is registered."""
@@ -183,7 +193,9 @@ def find_implementation(
 
 
 @answers(logging.Logger.isEnabledFor)
-def is_enabled_for(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_enabled_for(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """The answer is kept in a dict of the logger, which is read; it is found under a lock."""
     known = args and id(args[0]) in interpreter.guard_context.known
     if known and type(args[0]) is logging.Logger and type(args[-1]) is int:
@@ -192,7 +204,9 @@ def is_enabled_for(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 
 
 @answers(weakref.proxy)
-def weak_proxy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def weak_proxy(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     target = args[0]
     guard_context = interpreter.guard_context
     if len(args) != 1 or kwargs or id(target) in guard_context.known or type(target) in TENSORS:
@@ -204,19 +218,21 @@ def weak_proxy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(gc.collect)
-def collect_garbage(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def collect_garbage(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """Now, for what the program made here, and again after the graph ran."""
     interpreter.deferred_calls.append((gc.collect, args))
     return interpreter.native(gc.collect, *args, **kwargs)
 
 
 @answers(typing.cast)
-def cast(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def cast(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     return args[1]
 
 
 @answers(sys.exc_info)
-def exc_info(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def exc_info(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     exception = handled_exception(interpreter, args, kwargs)
     if exception is None:
         return None, None, None
@@ -225,6 +241,6 @@ def exc_info(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 @answers(sys.exception)
 def handled_exception(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     return interpreter.handled()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @answers(str.join)
-def join(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def join(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """`separator.join(parts)`: with sizes in a part, a text that shows them."""
     separator, parts = args
     parts = iterable_argument(interpreter, parts)
@@ -36,7 +36,9 @@ def join(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 @answers(object.__str__)
-def text_of_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def text_of_object(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`object.__str__` calls the `__repr__` of the class, which may be the program's."""
     if len(args) == 1 and not kwargs:
         return text_of(interpreter, args[0], repr)
@@ -44,19 +46,21 @@ def text_of_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 
 
 @answers(itertools.accumulate)
-def accumulate(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def accumulate(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """By itself it adds in C what an iterator gives later."""
     if len(args) < 2 and kwargs.get("func") is None:
         kwargs = {**kwargs, "func": operator.add}
     return call_natively(interpreter, itertools.accumulate, args, kwargs)
 
 
-def _answer_method(name: str, of_shown: Any) -> None:
+def _answer_method(name: str, of_shown: object) -> None:
     """A method of a text that shows sizes: what `str` does with the plain text."""
     method = getattr(str, name)
 
     @answers(of_shown)
-    def call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         text, *others = args
         plain = interpreter.native(ShownText.settle, text)
         return call_builtin(interpreter, method, (plain, *others), kwargs)

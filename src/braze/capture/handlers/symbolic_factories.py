@@ -38,9 +38,11 @@ def linspace(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
     return _recorded(interpreter, torch.linspace, aten.linspace.default, numbers, options)
 
 
-def _indices_of(function: Any, op: Any) -> None:
+def _indices_of(function: object, op: object) -> None:
     @answers(function)
-    def indices(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def indices(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         """Of a triangle of a matrix whose sizes are symbols."""
         named = {**dict(zip(("row", "col", "offset"), args)), **kwargs}
         options = {name: named[name] for name in named.keys() & _OPTIONS if named[name] is not None}
@@ -70,9 +72,9 @@ def _runs_eagerly(interpreter: Interpreter) -> bool:
 def _recorded(
     interpreter: Interpreter,
     function: Any,
-    op: Any,
-    numbers: tuple[Any, ...],
-    options: dict[str, Any],
+    op: object,
+    numbers: tuple[object, ...],
+    options: dict[str, object],
 ) -> Any:
     tracer = interpreter.tracer
     tracer.origin = interpreter.origin(f"torch.{function.__name__}")

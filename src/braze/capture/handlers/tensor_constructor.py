@@ -33,7 +33,7 @@ LEGACY_DTYPES: dict[type, torch.dtype] = {
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
-def _tensor_of(make: Any) -> None:
+def _tensor_of(make: object) -> None:
     @answers(make)
     def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(("data", "dtype", "device"), args)) | kwargs
@@ -74,7 +74,7 @@ def holds_scalars(data: Any) -> bool:
     return type(data) in (list, tuple) and FakeArray in map(type, data)
 
 
-def _of_scalars(interpreter: Interpreter, items: list[Any], given: dict[str, Any]) -> Any:
+def _of_scalars(interpreter: Interpreter, items: list[object], given: dict[str, object]) -> Any:
     """A row of NumPy's numbers, and Python's."""
     if given.keys() - {"dtype"} or torch.get_default_device().type != "cpu":
         raise refusal("a tensor of NumPy's numbers elsewhere")
@@ -92,11 +92,11 @@ def _of_scalars(interpreter: Interpreter, items: list[Any], given: dict[str, Any
     return arrays.leaf(torch.stack, same)
 
 
-def _is_scalar(number: Any) -> bool:
+def _is_scalar(number: object) -> bool:
     return type(number) is FakeArray and number.is_scalar
 
 
-def _settled(number: Any) -> Any:
+def _settled(number: object) -> Any:
     """The number that a symbol is: its dtype may not hold another one, and C++ that makes tensors
     takes no more than 32 bits of a symbol."""
     if type(number) is SymbolicFloat:
@@ -113,7 +113,7 @@ def _fit(numbers: list[Any], dtype: torch.dtype, whole: bool) -> bool:
 
 
 def _of_floats(
-    interpreter: Interpreter, numbers: list[Any], is_row: bool, wanted: dict[str, Any]
+    interpreter: Interpreter, numbers: list[object], is_row: bool, wanted: dict[str, object]
 ) -> Any:
     tracer = interpreter.tracer
     if ProgramInt in map(type, numbers):

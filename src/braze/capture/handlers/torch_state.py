@@ -42,15 +42,19 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _constant(value: Any) -> Any:
-    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _constant(value: object) -> Any:
+    def answer(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         return value
 
     return answer
 
 
 @answers(*COMPILING)
-def is_compiling(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_compiling(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """Yes; but a module's call asks whether to leave out the hooks that an exception calls, and
     `torch.optim` is taken as eager runs it: it computes bias corrections on numbers of double
     precision, and for a compiler on tensors of single."""
@@ -61,7 +65,9 @@ def is_compiling(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
 
 
 @answers(*EXPORTING, is_exporting)
-def asks_exporting(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def asks_exporting(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> bool:
     """Whether the program is exported. PyTorch's own modules are captured as they run."""
     caller = str(interpreter.frames[-1].globals.get("__name__")).partition(".")[0]
     return interpreter.request.is_exporting and caller != "torch"
@@ -76,7 +82,9 @@ def _asks_overrides(function: Any) -> Any:
     """Whether one of the arguments is of a class that torch functions ask. PyTorch's own code is
     captured as for plain tensors, whose results capture gives the class."""
 
-    def answer(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         if interpreter.guard_context.has_overrides and is_overridden(interpreter, args):
             return True
         if str(interpreter.frames[-1].globals.get("__name__")).partition(".")[0] == "torch":
@@ -102,7 +110,7 @@ def _alike(interpreter: Interpreter, value: Any) -> Any:
 
 @answers(torch.overrides.handle_torch_function)
 def handle_torch_function(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """What the classes of a function's arguments answer."""
     function, _, *values = args
@@ -129,7 +137,7 @@ def _manager(cls: type) -> Any:
 def _manager_method(function: Any, enters: bool) -> Any:
     """Methods of a manager made here run for real; one from outside is read and kept back."""
 
-    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         manager, entered = args[0], interpreter.entered
         if interpreter.guard_context.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)
@@ -169,7 +177,7 @@ for _method in (torch.device.__enter__, torch.device.__exit__):
 
 
 def _not_in_a_graph(what: str) -> Any:
-    def stop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         raise BreakRequested("global-state", what)
 
     return stop
@@ -194,7 +202,7 @@ for _what, _functions in _GLOBAL_STATE.items():
 
 @answers(torch.use_deterministic_algorithms)
 def use_deterministic_algorithms(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Holds from here on; capture puts it back, and the whole call, which also tells a part of
     PyTorch's that eager code may import, is made behind the graph."""
@@ -205,12 +213,14 @@ def use_deterministic_algorithms(
     call_later(interpreter, torch.use_deterministic_algorithms, args, kwargs)
 
 
-def _are_flags(values: tuple[Any, ...]) -> bool:
+def _are_flags(values: tuple[object, ...]) -> bool:
     return all(type(value) is bool for value in values)
 
 
 @answers(torch.Tensor.storage_offset)
-def storage_offset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def storage_offset(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     """Known of what the frame made; guarded for an input and its views."""
     if args and interpreter.tracer.is_fake(args[0]):
         if is_free(args[0]) or is_lazy(args[0]):
@@ -221,7 +231,7 @@ def storage_offset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 
 
 @answers(*LABELS)
-def label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def label(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """What the block computes bears its name. One that is no plain string (a size is in it) would
     be another one at each call: it is not shown."""
     names = [*args[:1], *[value for key, value in kwargs.items() if key == "name"]]
@@ -231,7 +241,9 @@ def label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @answers(vars(Label)["__enter__"])
-def enter_label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def enter_label(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """What is recorded from here on bears the label's name."""
     name = load_attribute(interpreter, args[0], "name")
     interpreter.labels.append(name)
@@ -240,7 +252,9 @@ def enter_label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
 
 
 @answers(vars(Label)["__exit__"])
-def leave_label(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def leave_label(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
     """Nothing is left of one that was entered here, where nothing else was put off since."""
     late, labels = interpreter.deferred_calls, interpreter.labels
     entered = (OPEN_LABELS.enter, (labels.pop(),)) if labels else None
@@ -263,7 +277,9 @@ _CHECKPOINT_OPTIONS = frozenset(
 
 
 @answers(torch.utils.checkpoint.checkpoint)
-def checkpoint(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def checkpoint(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """What is kept for the backward is decided for the graph as a whole: only the call is made.
     The reentrant kind records no gradients unless an argument needs one, and it has none for
     `torch.autograd.grad`."""

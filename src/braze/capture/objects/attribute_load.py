@@ -92,7 +92,7 @@ def load_attribute(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return _load_or_fall_back(interpreter, owner, name)
 
 
-def _load_of_number(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def _load_of_number(interpreter: Interpreter, owner: object, name: str) -> Any:
     """An attribute of a number that stands for several. It has those of the number's class, and no
     others; what its own class does not answer, the number at hand does."""
     kind = NUMBERS[type(owner)]
@@ -106,7 +106,7 @@ def _load_of_number(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return interpreter.native(getattr, owner, name)
 
 
-def _load_plain(interpreter: Interpreter, owner: Any, name: str, of_module: bool) -> Any:
+def _load_plain(interpreter: Interpreter, owner: object, name: str, of_module: bool) -> Any:
     """An attribute of which the class knows nothing. of_module: what the instance dict does not
     have is looked for among a module's parameters, buffers and modules."""
     value = instance_entry(interpreter, owner, name)
@@ -139,7 +139,7 @@ GENERIC = frozenset(
 )
 
 
-def _is_foreign(guard_context: GuardContext, cls: type, name: str, getattribute: Any) -> bool:
+def _is_foreign(guard_context: GuardContext, cls: type, name: str, getattribute: object) -> bool:
     """Whether an attribute is found by C code of the class's own: its lookup, or a descriptor."""
     if getattribute not in GENERIC or name == "__traceback__":
         return True
@@ -184,7 +184,7 @@ def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[Any, A
     return load_attribute(interpreter, owner, name), NULL
 
 
-def referent(guard_context: GuardContext, proxy: Any) -> Any:
+def referent(guard_context: GuardContext, proxy: object) -> Any:
     """What a weak proxy made in this frame stands for."""
     target = guard_context.proxies[id(proxy)].target()
     if target is None:
@@ -192,7 +192,7 @@ def referent(guard_context: GuardContext, proxy: Any) -> Any:
     return target
 
 
-def load_generic(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def load_generic(interpreter: Interpreter, owner: object, name: str) -> Any:
     """`object.__getattribute__`, which asks no `__getattr__`."""
     value = _find(interpreter, owner, name)
     if value is ABSENT:
@@ -200,7 +200,7 @@ def load_generic(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return value
 
 
-def _load_or_fall_back(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def _load_or_fall_back(interpreter: Interpreter, owner: object, name: str) -> Any:
     """`object.__getattribute__`; where that raises AttributeError, `__getattr__`."""
     try:
         value = _find(interpreter, owner, name)
@@ -213,7 +213,7 @@ def _load_or_fall_back(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return _fall_back(interpreter, owner, name)
 
 
-def _find(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def _find(interpreter: Interpreter, owner: object, name: str) -> Any:
     """What the class and the instance dict give, or ABSENT."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -230,7 +230,7 @@ def _find(interpreter: Interpreter, owner: Any, name: str) -> Any:
 _PASS_ON_TRACEBACKS = ("contextlib", "unittest.")
 
 
-def _check_traceback(interpreter: Interpreter, owner: Any) -> None:
+def _check_traceback(interpreter: Interpreter, owner: object) -> None:
     """An exception that was raised in interpreted code has no traceback to look at."""
     reader = str(interpreter.frames[-1].globals.get("__name__", ""))
     if id(owner) in interpreter.raised and not reader.startswith(_PASS_ON_TRACEBACKS):
@@ -238,7 +238,7 @@ def _check_traceback(interpreter: Interpreter, owner: Any) -> None:
         raise BreakRequested("unsupported-attribute", detail)
 
 
-def _load_foreign(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def _load_foreign(interpreter: Interpreter, owner: object, name: str) -> Any:
     """An attribute of an object whose class looks them up in C code of its own: bound methods,
     thread-local data, super()."""
     if name == "__traceback__":
@@ -254,7 +254,9 @@ def _load_foreign(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return _read_natively(interpreter, owner, name, getattr, owner, name)
 
 
-def _read_natively(interpreter: Interpreter, owner: Any, name: str, read: Any, *args: Any) -> Any:
+def _read_natively(
+    interpreter: Interpreter, owner: object, name: str, read: Any, *args: object
+) -> Any:
     """What C code gives as `owner.name`: a field of a named tuple, thread-local data."""
     guard_context = interpreter.guard_context
     key = attribute_key(owner, name)
@@ -275,7 +277,7 @@ def _read_natively(interpreter: Interpreter, owner: Any, name: str, read: Any, *
     return guard_context.read_attribute_value(owner, name, value)
 
 
-def _fall_back(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def _fall_back(interpreter: Interpreter, owner: object, name: str) -> Any:
     getattr_method = interpreter.guard_context.lookup(type(owner), "__getattr__")
     if getattr_method is torch.nn.Module.__getattr__:
         value = module_entry(interpreter, owner, name)
@@ -302,7 +304,7 @@ def raise_missing(
     raise ProgramRaised(error)
 
 
-def instance_entry(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def instance_entry(interpreter: Interpreter, owner: object, name: str) -> Any:
     """The instance dict's entry, or ABSENT; guarded for an object from outside."""
     try:
         space = object.__getattribute__(owner, "__dict__")
@@ -329,7 +331,7 @@ def instance_entry(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return guard_context.read_attribute_value(owner, name, value)
 
 
-def instance_dict(owner: Any) -> dict[str, Any] | None:
+def instance_dict(owner: object) -> dict[str, Any] | None:
     """The real `__dict__` of an object, without running its class's code."""
     try:
         space = object.__getattribute__(owner, "__dict__")
@@ -338,7 +340,7 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
     return space if type(space) is dict else None
 
 
-def _is_data_descriptor(guard_context: GuardContext, meta: Any, kind: type) -> bool:
+def _is_data_descriptor(guard_context: GuardContext, meta: object, kind: type) -> bool:
     if kind is types.FunctionType:
         return False
     if kind is property or kind is types.GetSetDescriptorType:
@@ -350,7 +352,7 @@ def _is_data_descriptor(guard_context: GuardContext, meta: Any, kind: type) -> b
     return hasattr(kind, "__get__") and (hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
 
 
-def bind_attribute(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: str) -> Any:
+def bind_attribute(interpreter: Interpreter, meta: Any, owner: object, cls: type, name: str) -> Any:
     """What a class attribute gives when it is read through an instance."""
     kind = type(meta)
     guard_context = interpreter.guard_context
@@ -394,7 +396,7 @@ def _bind_class_method(
     return meta.__get__(None, cls)
 
 
-def _load_cached(interpreter: Interpreter, meta: Any, owner: Any) -> Any:
+def _load_cached(interpreter: Interpreter, meta: Any, owner: object) -> Any:
     """functools.cached_property, whose lock is of no interest here."""
     value = interpreter.call(meta.func, owner)
     set_instance_entry(interpreter, owner, meta.attrname, value)
@@ -436,7 +438,7 @@ def load_slot(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: 
     return guard_context.reads[key]
 
 
-def _load_by_hook(interpreter: Interpreter, owner: Any, name: str, hook: Any) -> Any:
+def _load_by_hook(interpreter: Interpreter, owner: object, name: str, hook: object) -> Any:
     try:
         return _call_hook(interpreter, hook, owner, "__getattribute__", name)
     except ProgramRaised as raised:
@@ -446,7 +448,9 @@ def _load_by_hook(interpreter: Interpreter, owner: Any, name: str, hook: Any) ->
     return _call_hook(interpreter, method, owner, "__getattr__", name)
 
 
-def _call_hook(interpreter: Interpreter, hook: Any, owner: Any, hook_name: str, name: str) -> Any:
+def _call_hook(
+    interpreter: Interpreter, hook: object, owner: object, hook_name: str, name: str
+) -> Any:
     if type(hook) in (types.FunctionType, *_C_METHODS):
         return interpreter.call(hook, owner, name)
     return interpreter.call(bind_attribute(interpreter, hook, owner, type(owner), hook_name), name)
@@ -515,7 +519,7 @@ _HEAP_TYPE = 1 << 9
 
 
 def _load_from_metaclass(
-    interpreter: Interpreter, owner: type, name: str, meta: Any, hooked: bool
+    interpreter: Interpreter, owner: type, name: str, meta: object, hooked: bool
 ) -> Any:
     if meta is not ABSENT:
         return bind_attribute(interpreter, meta, owner, type(owner), name)
@@ -550,7 +554,7 @@ def load_super_attribute(interpreter: Interpreter, proxy: Any, name: str) -> Any
     return interpreter.native(object.__getattribute__, proxy, name)
 
 
-def is_of_items(method: Any) -> bool:
+def is_of_items(method: object) -> bool:
     """Whether a class says `__setattr__ = dict.__setitem__` or the like: attributes are items."""
     return type(method) in _C_METHODS and method in _OF_ITEMS
 
@@ -558,7 +562,7 @@ def is_of_items(method: Any) -> bool:
 _OF_ITEMS = frozenset({dict.__getitem__, dict.get, dict.__setitem__, dict.__delitem__})
 
 
-def set_instance_entry(interpreter: Interpreter, owner: Any, name: str, value: Any) -> None:
+def set_instance_entry(interpreter: Interpreter, owner: Any, name: str, value: object) -> None:
     """Write the instance dict's entry itself."""
     if id(owner) not in interpreter.guard_context.known:
         interpreter.native(object.__setattr__, owner, name, value)

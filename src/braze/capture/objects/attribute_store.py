@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from braze.capture.state.guard_context import GuardContext
 
 
-def store_attribute(interpreter: Interpreter, owner: Any, name: str, value: Any) -> None:
+def store_attribute(interpreter: Interpreter, owner: Any, name: str, value: object) -> None:
     """`owner.name = value`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -58,7 +58,7 @@ def store_attribute(interpreter: Interpreter, owner: Any, name: str, value: Any)
     store_generic(interpreter, owner, name, value)
 
 
-def _number(guard_context: GuardContext, owner: Any) -> Any:
+def _number(guard_context: GuardContext, owner: object) -> Any:
     """What refuses attributes as the program's number does, where a symbol stands for it."""
     cls = guard_context.type_of(owner)
     return cls() if cls in _NUMBERS and type(owner) is not cls else owner
@@ -67,7 +67,7 @@ def _number(guard_context: GuardContext, owner: Any) -> Any:
 _NUMBERS = frozenset({int, float, bool})
 
 
-def store_generic(interpreter: Interpreter, owner: Any, name: str, value: Any) -> None:
+def store_generic(interpreter: Interpreter, owner: Any, name: str, value: object) -> None:
     """`object.__setattr__`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -112,7 +112,7 @@ def store_generic(interpreter: Interpreter, owner: Any, name: str, value: Any) -
     set_instance_entry(interpreter, owner, name, value)
 
 
-def _change_class(interpreter: Interpreter, owner: type, name: str, value: Any) -> None:
+def _change_class(interpreter: Interpreter, owner: type, name: str, value: object) -> None:
     """`Class.name = value`, DELETED: `del Class.name`, of a class made in the frame."""
     if id(owner) not in interpreter.guard_context.made_classes:
         raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
@@ -127,7 +127,7 @@ def _change_class(interpreter: Interpreter, owner: type, name: str, value: Any) 
         interpreter.native(type.__setattr__, owner, name, value)
 
 
-def delete_attribute(interpreter: Interpreter, owner: Any, name: str) -> None:
+def delete_attribute(interpreter: Interpreter, owner: object, name: str) -> None:
     """`del owner.name`."""
     guard_context = interpreter.guard_context
     owner = _number(guard_context, owner)
@@ -141,7 +141,7 @@ def delete_attribute(interpreter: Interpreter, owner: Any, name: str) -> None:
     delete_generic(interpreter, owner, name)
 
 
-def _is_other_half(guard_context: GuardContext, meta: Any, kind: type, name: str) -> bool:
+def _is_other_half(guard_context: GuardContext, meta: object, kind: type, name: str) -> bool:
     """Whether a descriptor of the program's has the one of `__set__` and `__delete__` that is not
     asked for: both are one slot."""
     return (
@@ -190,7 +190,7 @@ def delete_generic(interpreter: Interpreter, owner: Any, name: str) -> None:
 _NONE_WHEN_DELETED = frozenset({types.FunctionType.__defaults__, types.FunctionType.__kwdefaults__})
 
 
-def _delete_slot(interpreter: Interpreter, slot: Any, owner: Any, name: str) -> None:
+def _delete_slot(interpreter: Interpreter, slot: Any, owner: object, name: str) -> None:
     """`del owner.name` of what a known object keeps outside of its dict. A slot of a class of the
     program's is read first: it must hold something. What C classes do is their own."""
     if slot in _NONE_WHEN_DELETED:

@@ -30,14 +30,14 @@ class SetVariable:
     """A call that is made behind the graph. token: what the program got, which says what was
     before."""
 
-    def __init__(self, variable: ContextVar[Any], token: Token[Any]) -> None:
+    def __init__(self, variable: ContextVar[object], token: Token[object]) -> None:
         self.variable, self.token = variable, token
 
-    def __call__(self, value: Any) -> None:
+    def __call__(self, value: object) -> None:
         self.variable.set(value)
 
 
-def value_in_context(variable: ContextVar[Any]) -> Any:
+def value_in_context(variable: ContextVar[object]) -> Any:
     """The value of a variable in this thread's context; NotSet where there is none."""
     try:
         return variable.get()
@@ -46,7 +46,7 @@ def value_in_context(variable: ContextVar[Any]) -> Any:
 
 
 @answers(ContextVar.get)
-def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """The value that the frame set, or that is found at each call."""
     variable, *default = args
     _check_known(interpreter, variable)
@@ -67,7 +67,7 @@ def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 @answers(ContextVar.set)
-def set_variable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_variable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """The token is a real one, of a context of its own."""
     variable, value = args
     _check_known(interpreter, variable)
@@ -79,7 +79,7 @@ def set_variable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
 
 
 @answers(ContextVar.reset)
-def reset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def reset(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Nothing is left of what was set last; other tokens are for the program's own call."""
     variable, token = args
     last, _ = interpreter.deferred_calls[-1] if interpreter.deferred_calls else (None, ())
@@ -91,6 +91,6 @@ def reset(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any
 # --- private ---------------------------------------------------------------------------------
 
 
-def _check_known(interpreter: Interpreter, variable: ContextVar[Any]) -> None:
+def _check_known(interpreter: Interpreter, variable: ContextVar[object]) -> None:
     if id(variable) not in interpreter.guard_context.known:
         raise BreakRequested("unseen-callable", "a method of a new ContextVar")

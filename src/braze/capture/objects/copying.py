@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @answers(object.__reduce_ex__)
-def reduce_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def reduce_object(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`copyreg.__newobj__`, the class, its state, guarded as a whole, and its items."""
     owner = args[0]
     guard_context = interpreter.guard_context
@@ -49,7 +51,7 @@ def reduce_object(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
 
 
 @answers(object.__getstate__)
-def state_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def state_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     (owner,) = args
     if type(owner) in TENSORS:  # a fake tensor's attributes are its own
         raise BreakRequested("unsupported-tensor", "Tensor.__getstate__")
@@ -59,8 +61,8 @@ def state_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
     return _state(interpreter, owner)
 
 
-def _whole(function: Any) -> Any:
-    def read(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _whole(function: object) -> Any:
+    def read(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if id(args[0]) in interpreter.guard_context.known and not is_identity(args[0]):
             detail = f"reading the whole of a {type(args[0]).__qualname__}"
             raise BreakRequested("unseen-callable", detail)
@@ -98,7 +100,7 @@ def _is_hooked(interpreter: Interpreter, cls: type) -> bool:
     return type(interpreter.guard_context.lookup(cls, "__getattribute__")) is types.FunctionType
 
 
-def _is_bound(value: Any, owner: Any, name: str) -> bool:
+def _is_bound(value: object, owner: object, name: str) -> bool:
     """Whether a value is `object`'s method in C, or a container's, of an object."""
     if type(value) is not types.BuiltinMethodType or value.__name__ != name:
         return False
@@ -117,7 +119,7 @@ def _is_made_in_python(interpreter: Interpreter, cls: type) -> bool:
     return True
 
 
-def _reduced(interpreter: Interpreter, owner: Any, cls: type) -> Any:
+def _reduced(interpreter: Interpreter, owner: object, cls: type) -> Any:
     """What makes a new instance, its arguments, its state and its items."""
     guard_context = interpreter.guard_context
     given: tuple[Any, ...] = ()
@@ -140,7 +142,7 @@ def _reduced(interpreter: Interpreter, owner: Any, cls: type) -> Any:
     return made_by, (cls, *given), state, *_items(interpreter, owner, cls)
 
 
-def _items(interpreter: Interpreter, owner: Any, cls: type) -> tuple[Any, Any]:
+def _items(interpreter: Interpreter, owner: object, cls: type) -> tuple[Any, Any]:
     """Iterators over a list's items and over a dict's, None for what the object is not."""
     if issubclass(cls, list):
         return interpreter.call(iter, owner), None
@@ -150,7 +152,7 @@ def _items(interpreter: Interpreter, owner: Any, cls: type) -> tuple[Any, Any]:
     return None, None
 
 
-def _asked_state(interpreter: Interpreter, owner: Any, cls: type) -> Any:
+def _asked_state(interpreter: Interpreter, owner: object, cls: type) -> Any:
     """What `__getstate__` gives, by the class's method or `object`'s."""
     state_method = interpreter.guard_context.lookup(cls, "__getstate__")
     if _is_hooked(interpreter, cls):
@@ -162,7 +164,7 @@ def _asked_state(interpreter: Interpreter, owner: Any, cls: type) -> Any:
     return _state(interpreter, owner)
 
 
-def _state(interpreter: Interpreter, owner: Any) -> Any:
+def _state(interpreter: Interpreter, owner: object) -> Any:
     """The instance dict, beside the slots where there are any; None where both are empty."""
     space = instance_dict(owner)
     slots = _slots(interpreter, owner)
@@ -172,7 +174,9 @@ def _state(interpreter: Interpreter, owner: Any) -> Any:
     return (held, slots) if slots else held
 
 
-def _held(interpreter: Interpreter, owner: Any, space: dict[str, Any] | None) -> dict[str, Any]:
+def _held(
+    interpreter: Interpreter, owner: object, space: dict[str, object] | None
+) -> dict[str, Any]:
     """What an instance dict holds."""
     guard_context = interpreter.guard_context
     if space is None:
@@ -183,7 +187,7 @@ def _held(interpreter: Interpreter, owner: Any, space: dict[str, Any] | None) ->
     return dict(interpreter.side_effects.contents(space))
 
 
-def _slots(interpreter: Interpreter, owner: Any) -> dict[str, Any] | None:
+def _slots(interpreter: Interpreter, owner: object) -> dict[str, Any] | None:
     """The values of slots that have one; None for a class without slots."""
     names = [
         _mangled(base, name)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _METHODS: dict[Any, str] = {str: "__str__", repr: "__repr__", ascii: "__repr__"}
 
 
-def text_of(interpreter: Interpreter, value: Any, convert: Callable[[Any], str]) -> str:
+def text_of(interpreter: Interpreter, value: Any, convert: Callable[[object], str]) -> str:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     cls = type(value)
     numbers = symbolic_numbers(value)
@@ -72,7 +72,7 @@ _TEXT_OF_EXCEPTIONS = (BaseException.__str__, BaseException.__repr__, KeyError._
 
 
 def _text_of_exception(
-    interpreter: Interpreter, value: Any, method: Any, convert: Callable[[Any], str]
+    interpreter: Interpreter, value: object, method: object, convert: Callable[[object], str]
 ) -> str:
     """What the builtin method makes of the arguments of an exception of the program's own class."""
     args = interpreter.side_effects.native(interpreter.attribute(value, "args"))
@@ -94,7 +94,7 @@ def _shown(interpreter: Interpreter, text: str, numbers: tuple[ProgramInt, ...])
 
 
 def format_value(
-    interpreter: Interpreter, value: Any, conversion: Callable[[Any], str] | None, spec: str
+    interpreter: Interpreter, value: object, conversion: Callable[[object], str] | None, spec: str
 ) -> str:
     """One field of an f-string."""
     if type(spec) is ShownText:

@@ -28,20 +28,26 @@ _CALLED = (
 
 
 @answers(*{kind.__call__ for kind in _CALLED})
-def call_itself(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_itself(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`f.__call__(...)` is `f(...)`."""
     return interpreter.call(args[0], *args[1:], **kwargs)
 
 
 @answers(staticmethod.__call__)
-def call_static(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_static(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A static method, called without its class."""
     function = load_attribute(interpreter, args[0], "__func__")
     return interpreter.call(function, *args[1:], **kwargs)
 
 
 @answers(property.__get__)
-def get_property(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def get_property(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`property.__get__(instance, cls)`; without an instance, the property."""
     held, instance = args[0], args[1]
     if instance is None:
@@ -53,7 +59,9 @@ def get_property(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[s
 
 
 @answers(property.__set__, property.__delete__)
-def change_property(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def change_property(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`property.__set__(instance, value)`, and `__delete__(instance)`."""
     held, instance, *value = args
     function = load_attribute(interpreter, held, "fset" if value else "fdel")

@@ -17,7 +17,7 @@ GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
 def call_getter(
-    interpreter: Interpreter, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, getter: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """operator.itemgetter, attrgetter, methodcaller."""
     source = interpreter.guard_context.source_of(getter)
@@ -34,7 +34,7 @@ def call_getter(
 
 
 def _call_named_method(
-    interpreter: Interpreter, owner: Any, kind: Any, given: tuple[Any, ...]
+    interpreter: Interpreter, owner: object, kind: object, given: tuple[object, ...]
 ) -> Any:
     """operator.methodcaller: with keywords, what it is made by is a partial that holds them."""
     if isinstance(kind, functools.partial):
@@ -44,7 +44,7 @@ def _call_named_method(
     return interpreter.call(load_attribute(interpreter, owner, name), *args, **kwargs)
 
 
-def _dotted(interpreter: Interpreter, value: Any, names: str) -> Any:
+def _dotted(interpreter: Interpreter, value: object, names: str) -> Any:
     for name in names.split("."):
         value = load_attribute(interpreter, value, name)
     return value

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MARKED = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
 
-def tensor_is_instance(interpreter: Interpreter, value: Any, cls: Any) -> bool:
+def tensor_is_instance(interpreter: Interpreter, value: object, cls: Any) -> bool:
     """`isinstance(value, cls)` of a fake tensor, as the program sees it."""
     actual = interpreter.guard_context.type_of(value)
     if actual is cls:
@@ -76,7 +76,7 @@ def _is_answer_cached(cls: type, abstract: type) -> bool:
     return not is_registered and any(reference() is cls for reference in known)
 
 
-def _is_of_python(function: Any) -> bool:
+def _is_of_python(function: object) -> bool:
     module = getattr(function, "__module__", None) or ""
     return module != "__main__" and module.partition(".")[0] in sys.stdlib_module_names
 
@@ -116,7 +116,7 @@ def _is_marked(interpreter: Interpreter, value: Any, mark: str) -> bool:
     return truth(interpreter, guard_context.reads[key])
 
 
-def _ask_sample(interpreter: Interpreter, value: Any, actual: type, cls: Any) -> bool:
+def _ask_sample(interpreter: Interpreter, value: Any, actual: type, cls: object) -> bool:
     """Protocols ask the object itself for their members: a tensor that has none of its own."""
     real = interpreter.tracer.real_of(value)
     if actual not in (torch.Tensor, torch.nn.Parameter) or getattr(real, "__dict__", None):

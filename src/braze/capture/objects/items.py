@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from braze.capture.state.guard_context import GuardContext
 
 
-def get_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def get_item(interpreter: Interpreter, owner: object, key: object) -> Any:
     """`owner[key]`."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -74,7 +74,7 @@ def _makes_missing(guard_context: GuardContext, cls: type) -> bool:
 _MISSING = collections.defaultdict.__missing__
 
 
-def _default_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def _default_item(interpreter: Interpreter, owner: object, key: object) -> Any:
     """An item of a defaultdict, which its factory makes, and keeps, where there is none."""
     contents = interpreter.side_effects.contents(owner)
     factory = contents.default_factory
@@ -105,7 +105,7 @@ def _native_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
         raise ProgramRaised(exception) from None
 
 
-def _class_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def _class_item(interpreter: Interpreter, owner: Any, key: object) -> Any:
     """`Class[key]`: generic aliases, enum classes."""
     if issubclass(type(owner), type):
         method = interpreter.guard_context.lookup(owner, "__class_getitem__")
@@ -114,7 +114,7 @@ def _class_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     return interpreter.native(operator.getitem, owner, key)
 
 
-def _known_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def _known_item(interpreter: Interpreter, owner: Any, key: object) -> Any:
     side_effects = interpreter.side_effects
     guard_context = interpreter.guard_context
     if id(owner) in side_effects.shadows or id(owner) in side_effects.added:
@@ -148,7 +148,7 @@ def _known_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     return _native_item(interpreter, side_effects.contents(owner), key)
 
 
-def _hashed_item(interpreter: Interpreter, owner: Any, contents: Any, key: Any) -> Any:
+def _hashed_item(interpreter: Interpreter, owner: object, contents: object, key: object) -> Any:
     """An item of a dict whose keys hash by Python code."""
     if type(interpreter.guard_context.lookup(type(owner), "__missing__")) is types.FunctionType:
         found = call_with_key(interpreter, dict.get, contents, key, ABSENT)
@@ -156,7 +156,7 @@ def _hashed_item(interpreter: Interpreter, owner: Any, contents: Any, key: Any) 
     return _native_item(interpreter, contents, key)
 
 
-def _missing(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def _missing(interpreter: Interpreter, owner: object, key: object) -> Any:
     method = interpreter.guard_context.lookup(type(owner), "__missing__")
     if type(method) is types.FunctionType:
         return interpreter.call(method, owner, key)
@@ -167,7 +167,7 @@ def _missing(interpreter: Interpreter, owner: Any, key: Any) -> Any:
     raise ProgramRaised(KeyError(key))
 
 
-def store_item(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> None:
+def store_item(interpreter: Interpreter, owner: object, key: object, value: object) -> None:
     """`owner[key] = value`."""
     guard_context = interpreter.guard_context
     if type(owner) in TENSORS:
@@ -191,19 +191,19 @@ def store_item(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> No
         call_with_key(interpreter, operator.setitem, written, key, value)
 
 
-def _written(interpreter: Interpreter, owner: Any) -> Any:
+def _written(interpreter: Interpreter, owner: object) -> Any:
     """A container from outside as it is written to; one that cannot be says so itself."""
     is_fixed = issubclass(type(owner), (tuple, frozenset))
     return owner if is_fixed else interpreter.side_effects.changed(owner)
 
 
-def _is_single(interpreter: Interpreter, owner: Any, key: Any) -> bool:
+def _is_single(interpreter: Interpreter, owner: Any, key: object) -> bool:
     """Whether one entry of a dict from outside is written by itself."""
     whole = not issubclass(type(owner), dict) or id(owner) in interpreter.side_effects.shadows
     return not whole and finds_in_c(owner, key)
 
 
-def write_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> None:
+def write_entry(interpreter: Interpreter, owner: Any, key: object, value: object) -> None:
     """`dict.__setitem__` of a dict from outside."""
     side_effects = interpreter.side_effects
     refuse_number(interpreter.guard_context, key)
@@ -213,7 +213,7 @@ def write_entry(interpreter: Interpreter, owner: Any, key: Any, value: Any) -> N
         call_with_key(interpreter, operator.setitem, side_effects.changed(owner), key, value)
 
 
-def delete_item(interpreter: Interpreter, owner: Any, key: Any) -> None:
+def delete_item(interpreter: Interpreter, owner: object, key: object) -> None:
     """`del owner[key]`."""
     guard_context = interpreter.guard_context
     guard_context.guard_identity(key)
@@ -228,7 +228,7 @@ def delete_item(interpreter: Interpreter, owner: Any, key: Any) -> None:
         _delete_known(interpreter, owner, key)
 
 
-def delete_entry(interpreter: Interpreter, owner: Any, key: Any) -> None:
+def delete_entry(interpreter: Interpreter, owner: object, key: object) -> None:
     """`dict.__delitem__`, whatever the dict's class makes of `del`."""
     if id(owner) not in interpreter.guard_context.known:
         call_with_key(interpreter, dict.__delitem__, owner, key)
@@ -236,7 +236,7 @@ def delete_entry(interpreter: Interpreter, owner: Any, key: Any) -> None:
         _delete_known(interpreter, owner, key)
 
 
-def _delete_known(interpreter: Interpreter, owner: Any, key: Any) -> None:
+def _delete_known(interpreter: Interpreter, owner: Any, key: object) -> None:
     guard_context = interpreter.guard_context
     if _is_single(interpreter, owner, key):
         if interpreter.side_effects.read(owner, key, guard_context.known[id(owner)][1]) is ABSENT:

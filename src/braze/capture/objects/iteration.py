@@ -28,7 +28,7 @@ DICT_VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 class ProtocolIterator:
     """An object whose `__next__` is Python code of the program, for native consumers."""
 
-    def __init__(self, interpreter: Interpreter, iterator: Any) -> None:
+    def __init__(self, interpreter: Interpreter, iterator: object) -> None:
         self._interpreter = interpreter
         self.iterator = iterator
 
@@ -47,7 +47,7 @@ class ProtocolIterator:
 class FittedIterator:
     """An iterator whose items are made fit for C code, each when it is asked for."""
 
-    def __init__(self, fit: Callable[[Any], Any], iterator: Iterator[Any]) -> None:
+    def __init__(self, fit: Callable[[object], object], iterator: Iterator[object]) -> None:
         self._fit = fit
         self.iterator = iterator
 
@@ -64,7 +64,7 @@ class GetitemIterator:
     kind: `iter` or `reversed`; index: of the next item, -1 where a backward iteration is over.
     """
 
-    def __init__(self, interpreter: Interpreter, kind: Any, owner: Any, method: Any) -> None:
+    def __init__(self, interpreter: Interpreter, kind: object, owner: Any, method: object) -> None:
         self._interpreter = interpreter
         self.kind = kind
         self.owner = owner
@@ -139,7 +139,7 @@ def iterator_of(interpreter: Interpreter, value: Any) -> Any:
     return interpreter.native(iter, value)
 
 
-def _iterate_container(interpreter: Interpreter, value: Any, contents: Any) -> Any:
+def _iterate_container(interpreter: Interpreter, value: object, contents: Any) -> Any:
     iterator = iter(contents)
     if issubclass(type(value), dict) or type(value) in DICT_VIEWS:
         interpreter.dict_iterators[id(iterator)] = (iterator, value, len(contents))
@@ -155,7 +155,7 @@ def _iterate_class(interpreter: Interpreter, value: type) -> Any:
     return iter(members)
 
 
-def next_of(interpreter: Interpreter, iterator: Any) -> Any:
+def next_of(interpreter: Interpreter, iterator: object) -> Any:
     """`next(iterator)`; ProgramRaised(StopIteration) at the end."""
     cls = type(iterator)
     if cls.__module__ != "builtins":
@@ -169,14 +169,14 @@ def next_of(interpreter: Interpreter, iterator: Any) -> Any:
     return interpreter.native(next, iterator)
 
 
-def is_uniterable(interpreter: Interpreter, value: Any) -> bool:
+def is_uniterable(interpreter: Interpreter, value: object) -> bool:
     """Whether the class of a value has no way to iterate."""
     guard_context = interpreter.guard_context
     cls = guard_context.type_of(value)
     return all(guard_context.lookup(cls, name) is ABSENT for name in ("__iter__", "__getitem__"))
 
 
-def counted_iterable(interpreter: Interpreter, value: Any) -> Any:
+def counted_iterable(interpreter: Interpreter, value: object) -> Any:
     """An iterable for native code that makes a list or tuple of it: such code asks how many items
     there may be, once it has the iterator."""
     made = native_iterable(interpreter, value)
@@ -184,7 +184,7 @@ def counted_iterable(interpreter: Interpreter, value: Any) -> Any:
     return made
 
 
-def ask_length(interpreter: Interpreter, value: Any) -> None:
+def ask_length(interpreter: Interpreter, value: object) -> None:
     """Run what `operator.length_hint(value)` runs of the program's. The answer reserves memory."""
     if type(value) is GetitemIterator:  # C code's own, which asks for a length alone
         if interpreter.guard_context.lookup(type(value.owner), "__len__") is not ABSENT:
@@ -217,7 +217,7 @@ def ask_length(interpreter: Interpreter, value: Any) -> None:
 class _Hint:
     """Of the answer that a `__length_hint__` gave: C code says what is wrong with it."""
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer: object) -> None:
         self._answer = answer
 
     def __length_hint__(self) -> Any:
@@ -248,7 +248,7 @@ def keyed_iterable(interpreter: Interpreter, value: Any) -> Any:
     return value
 
 
-def native_iterable(interpreter: Interpreter, value: Any) -> Any:
+def native_iterable(interpreter: Interpreter, value: object) -> Any:
     """Something that native code may iterate, with the same items."""
     cls = type(value)
     if cls in EXACT:

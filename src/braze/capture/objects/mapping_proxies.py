@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST = 64  # entries
 
 
-def entries_of(interpreter: Interpreter, proxy: Any) -> Any:
+def entries_of(interpreter: Interpreter, proxy: object) -> Any:
     """A view of the frame's own with the entries of one from outside; the value itself where it is
     none, or its entries cannot be guarded."""
     guard_context = interpreter.guard_context

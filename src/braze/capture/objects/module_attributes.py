@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KINDS = ("_parameters", "_buffers", "_modules")
 
 
-def module_entry(interpreter: Interpreter, module: Any, name: str) -> Any:
+def module_entry(interpreter: Interpreter, module: object, name: str) -> Any:
     """What `Module.__getattr__` finds, or ABSENT."""
     guard_context = interpreter.guard_context
     side_effects = interpreter.side_effects
@@ -58,7 +58,7 @@ def module_entry(interpreter: Interpreter, module: Any, name: str) -> Any:
     return ABSENT
 
 
-def _interpreted_entry(interpreter: Interpreter, module: Any, name: str) -> Any:
+def _interpreted_entry(interpreter: Interpreter, module: object, name: str) -> Any:
     """The same where a dict of the module's is of a class of the program's, which may have methods
     of its own: what `Module.__getattr__` itself says. It asks for the dicts by attributes."""
     if name in ("__dict__", *_KINDS):
@@ -72,7 +72,7 @@ def _interpreted_entry(interpreter: Interpreter, module: Any, name: str) -> Any:
 
 
 def _guard_lacks(
-    guard_context: GuardContext, module: Any, space: dict[str, Any], name: str
+    guard_context: GuardContext, module: object, space: dict[str, Any], name: str
 ) -> None:
     """A buffer, parameter or module of that name may be registered later."""
     for kind in _KINDS:
@@ -85,7 +85,9 @@ def _guard_lacks(
             )
 
 
-def store_module_attribute(interpreter: Interpreter, module: Any, name: str, value: Any) -> bool:
+def store_module_attribute(
+    interpreter: Interpreter, module: object, name: str, value: object
+) -> bool:
     """`Module.__setattr__` for a value that is no parameter, module or tensor; True if done."""
     guard_context = interpreter.guard_context
     if type(value) in TENSORS or issubclass(type(value), torch.nn.Module):
@@ -105,7 +107,7 @@ def store_module_attribute(interpreter: Interpreter, module: Any, name: str, val
     return True
 
 
-def has_no_hooks(interpreter: Interpreter, module: Any) -> bool:
+def has_no_hooks(interpreter: Interpreter, module: object) -> bool:
     """Whether calling a module is calling its `forward`; guarded if so."""
     space = object.__getattribute__(module, "__dict__")
     if has_hooks(space) or _are_hooks_written(interpreter.side_effects, space):
@@ -120,7 +122,7 @@ def has_no_hooks(interpreter: Interpreter, module: Any) -> bool:
     return True
 
 
-def _shares(guard_context: GuardContext, space: dict[str, Any], names: Iterable[str]) -> bool:
+def _shares(guard_context: GuardContext, space: dict[str, object], names: Iterable[str]) -> bool:
     """Whether a module made in the frame has dicts from outside: a shallow copy has its
     original's."""
     return any(id(space.get(name)) in guard_context.known for name in names)

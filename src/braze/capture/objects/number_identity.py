@@ -23,12 +23,12 @@ _COUNTED: frozenset[type] = _SYMBOLS | {int, float}
 _SMALL_INTEGERS = (-5, 256)
 
 
-def are_numbers(left: Any, right: Any) -> bool:
+def are_numbers(left: object, right: object) -> bool:
     """Whether both are integers or floats, symbols among them."""
     return type(left) in _COUNTED and type(right) in _COUNTED
 
 
-def is_same_number(interpreter: Interpreter, left: Any, right: Any) -> bool:
+def is_same_number(interpreter: Interpreter, left: object, right: object) -> bool:
     """Whether two numbers are one object. Raises BreakRequested where equal ones may be two."""
     kinds = {NUMBERS.get(type(number), type(number)) for number in (left, right)}
     if len(kinds) > 1 or not _holds(interpreter, operator.eq, left, right):
@@ -45,5 +45,5 @@ def is_same_number(interpreter: Interpreter, left: Any, right: Any) -> bool:
     raise BreakRequested("unseen-callable", "whether two equal numbers are one object")
 
 
-def _holds(interpreter: Interpreter, compare: Any, left: Any, right: Any) -> bool:
+def _holds(interpreter: Interpreter, compare: Any, left: object, right: object) -> bool:
     return truth(interpreter, interpreter.native(compare, left, right))

@@ -100,7 +100,7 @@ UNARY: dict[str, Operator] = {
 }
 
 
-def binary(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def binary(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """`left op right`, as Python decides who does it."""
     left_class, right_class = type(left), type(right)
     if left_class is FakeArray or right_class is FakeArray:
@@ -141,7 +141,7 @@ def binary(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any
     return call(interpreter, op.function, tuple(known), {})
 
 
-def _on_arrays(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _on_arrays(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """An operator on an array and what NumPy makes one of; else the other class is asked, too."""
     if all(type(value) in _OF_ARRAYS for value in (left, right)):
         return interpreter.arrays.operator(op.in_place or op.method, left, right)
@@ -154,7 +154,7 @@ def _on_arrays(interpreter: Interpreter, op: Operator, left: Any, right: Any) ->
 _OF_ARRAYS = CONSTANTS | SCALARS | {FakeArray, list, tuple}
 
 
-def _answered(guard_context: GuardContext, op: Operator, side: Any) -> Any:
+def _answered(guard_context: GuardContext, op: Operator, side: object) -> Any:
     """An operand for C code to raise about, or to join with a sequence. One of the program's whose
     methods have answered NotImplemented is not asked again: an object of a class of that name
     stands for it, unless C code could take it for a number or for items."""
@@ -183,7 +183,7 @@ _TAKEN_BY_SEQUENCES = ("__index__", "__iter__", "__getitem__")
 _FIXED = frozenset({tuple, frozenset})
 
 
-def _grow(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _grow(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """An operator in place on a container, the other side being of a class of the program's."""
     takes_items = type(left) in SEQUENCES and op.in_place == "__iadd__"
     fit = iterable_argument if takes_items else native_argument
@@ -191,7 +191,7 @@ def _grow(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
     return interpreter.side_effects.original(call_seen(interpreter, op.function, pair, {}))
 
 
-def _on_numbers(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _on_numbers(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """An operator on numbers that stand for several; what those do not do (they are no parts of
     complex numbers, and truths no numbers) is done by the numbers at hand."""
     left, right = with_float_sizes(interpreter, op.method, left, right)
@@ -236,7 +236,7 @@ _FOR_SEVERAL: dict[type, Any] = {ProgramInt: int, SymbolicTruth: bool}
 _AT_HAND: dict[type, Any] = {**_FOR_SEVERAL, SymbolicFloat: float}
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -244,7 +244,7 @@ def _is_operand(cls: type) -> bool:
     return cls in TENSORS or cls in CONSTANTS or cls in (list, tuple)
 
 
-def _on_container(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _on_container(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     side_effects = interpreter.side_effects
     right = side_effects.contents(right) if type(right) in EXACT else right
     if op in _ORDERINGS and type(left) is type(right) and issubclass(type(left), (list, tuple)):
@@ -270,7 +270,7 @@ def _order(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any
 # --- the classes' own methods --------------------------------------------------------------------
 
 
-def _by_methods(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _by_methods(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """What the classes' own methods answer, in CPython's order; NotImplemented where none of them
     is Python code: C code knows that order itself."""
     tries = _tries(interpreter.guard_context, op, left, right)
@@ -301,7 +301,7 @@ def _is_number(cls: type) -> bool:
     return issubclass(cls, (int, float, complex)) and cls not in CONSTANTS
 
 
-def _on_plain_number(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _on_plain_number(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """An operator on a tensor and a number of another class: PyTorch's C++ reads the number itself,
     and asks none of the methods of its class but `__torch_function__`."""
     number = right if type(left) in TENSORS else left
@@ -323,7 +323,9 @@ _READ: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 _Try: TypeAlias = tuple[Any, str, Any]  # (whose method, its name, the other operand)
 
 
-def _tries(guard_context: GuardContext, op: Operator, left: Any, right: Any) -> tuple[_Try, ...]:
+def _tries(
+    guard_context: GuardContext, op: Operator, left: object, right: object
+) -> tuple[_Try, ...]:
     """The methods that are asked, in order: a subclass that has its own goes first."""
     left_class, right_class = guard_context.type_of(left), guard_context.type_of(right)
     forward, backward = (left, op.method, right), (right, op.reflected, left)
@@ -345,7 +347,7 @@ def _derives(cls: type, base: type) -> bool:
     return base in type.__dict__["__mro__"].__get__(cls)
 
 
-def _is_of_program(guard_context: GuardContext, owner: Any, name: str) -> bool:
+def _is_of_program(guard_context: GuardContext, owner: object, name: str) -> bool:
     """Whether a method is Python code, or None, which forbids the operator."""
     cls = type(owner)
     if cls in CONSTANTS or cls in TENSORS or cls in EXACT:
@@ -358,7 +360,7 @@ def _is_of_program(guard_context: GuardContext, owner: Any, name: str) -> bool:
     return method is not ABSENT and type(method) is not types.WrapperDescriptorType
 
 
-def _special_method(interpreter: Interpreter, owner: Any, name: str, other: Any) -> Any:
+def _special_method(interpreter: Interpreter, owner: object, name: str, other: object) -> Any:
     """What one method answers. `!=` is by default what `==` is not."""
     cls = type(owner)
     method = (
@@ -388,13 +390,13 @@ _SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
 _OF_SEQUENCES = frozenset({"__add__", "__mul__", "__rmul__", "__iadd__", "__imul__"})
 
 
-def _is_sequence(op: Operator, left: Any, right: Any) -> bool:
+def _is_sequence(op: Operator, left: object, right: object) -> bool:
     """Whether sequences are joined or repeated, which is left to C code."""
     of_sequences = op.method in _OF_SEQUENCES
     return of_sequences and any(issubclass(type(side), _SEQUENCES) for side in (left, right))
 
 
-def _unsupported(guard_context: GuardContext, op: Operator, left: Any, right: Any) -> str:
+def _unsupported(guard_context: GuardContext, op: Operator, left: object, right: object) -> str:
     kinds = (guard_context.type_of(left).__name__, guard_context.type_of(right).__name__)
     if op in _COMPARISONS:
         return "{2!r} not supported between instances of {0!r} and {1!r}".format(*kinds, op.sign)
@@ -405,7 +407,7 @@ def _unsupported(guard_context: GuardContext, op: Operator, left: Any, right: An
 # --- equality ------------------------------------------------------------------------------------
 
 
-def _equality(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _equality(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
     """`==` and `!=`: containers item by item, other objects by method or identity."""
     found = _by_methods(interpreter, op, left, right)
     if found is not NotImplemented:
@@ -414,7 +416,7 @@ def _equality(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> 
     return same if op.method == "__eq__" else not same
 
 
-def equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
+def equal(interpreter: Interpreter, left: object, right: object) -> bool:
     """Equality of values without Python code of their own at the top."""
     if type(left) in EXACT and type(right) in EXACT:
         side_effects = interpreter.side_effects
@@ -476,7 +478,7 @@ def _asks_each(value: Any) -> bool:
     return any(map(_asks_each, value.values() if issubclass(cls, dict) else value))
 
 
-def is_same(interpreter: Interpreter, left: Any, right: Any) -> bool:
+def is_same(interpreter: Interpreter, left: object, right: object) -> bool:
     """`left is right`."""
     if left is not right and are_numbers(left, right):
         return is_same_number(interpreter, left, right)
@@ -490,7 +492,7 @@ def is_same(interpreter: Interpreter, left: Any, right: Any) -> bool:
     return left is right
 
 
-def _refuse_methods(interpreter: Interpreter, left: Any, right: Any) -> None:
+def _refuse_methods(interpreter: Interpreter, left: object, right: object) -> None:
     """Bound methods from outside are guarded by what they are made of, each by itself: whether two
     are one, or of one object, is for the program to ask."""
     pair = (left, right)
@@ -500,7 +502,7 @@ def _refuse_methods(interpreter: Interpreter, left: Any, right: Any) -> None:
         raise BreakRequested("unseen-callable", "a comparison of bound methods")
 
 
-def _same_or_equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
+def _same_or_equal(interpreter: Interpreter, left: object, right: object) -> bool:
     same = left is right if are_numbers(left, right) else is_same(interpreter, left, right)
     if same:
         return True
@@ -510,7 +512,7 @@ def _same_or_equal(interpreter: Interpreter, left: Any, right: Any) -> bool:
 # --- others --------------------------------------------------------------------------------------
 
 
-def unary(interpreter: Interpreter, op: Operator, value: Any) -> Any:
+def unary(interpreter: Interpreter, op: Operator, value: object) -> Any:
     """`-value` and the like."""
     if type(value) in TENSORS:
         return leaf_call(interpreter, op.function, (value,), {})
@@ -565,7 +567,7 @@ _PLAIN_SEQUENCES = frozenset({list, tuple})
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 
 
-def dict_has_key(interpreter: Interpreter, container: Any, item: Any) -> bool:
+def dict_has_key(interpreter: Interpreter, container: Any, item: object) -> bool:
     """`dict.__contains__`, whatever the dict's class makes of `in`."""
     side_effects = interpreter.side_effects
     guard_context = interpreter.guard_context

@@ -91,7 +91,7 @@ def decide(
     return holds
 
 
-def _may_assume(interpreter: Interpreter, value: Any) -> bool:
+def _may_assume(interpreter: Interpreter, value: object) -> bool:
     """A user's backend gets the graph of what its program says, and no more. Comparisons of numbers
     that the program computes are checks of their own."""
     if type(value) is SymbolicTruth:

@@ -69,7 +69,7 @@ _OF_DRAWS = {
 }
 
 
-def _maker(interpreter: Interpreter, number: Any) -> tuple[Any, Any]:
+def _maker(interpreter: Interpreter, number: object) -> tuple[Any, Any]:
     """The operator and the arguments that gave a number of the graph; (None, ()) for an input."""
     for op, args, _, outputs, *_ in reversed(interpreter.tracer.recorder.calls):
         if outputs == (number,):
@@ -97,7 +97,7 @@ def _truth_of_draw(interpreter: Interpreter, value: Any) -> bool | None:
     return below if args[1] <= least else above if args[1] >= end else None
 
 
-def _tensor_truth(interpreter: Interpreter, value: Any) -> bool:
+def _tensor_truth(interpreter: Interpreter, value: object) -> bool:
     if interpreter.known_counts:
         known = _truth_of_count(interpreter, value)
         if known is not None:
@@ -123,7 +123,7 @@ class _Sized:
         return self._found
 
 
-def length(interpreter: Interpreter, value: Any) -> int:
+def length(interpreter: Interpreter, value: object) -> int:
     """`len(value)`."""
     cls = type(value)
     guard_context = interpreter.guard_context

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_reference(
-    interpreter: Interpreter, reference: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, reference: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """What a weak reference refers to, or None. It is guarded where it is found: an entry does not
     keep it alive."""
@@ -37,6 +37,8 @@ def open_reference(
 
 
 @answers(weakref.ReferenceType.__call__)
-def open_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def open_subclass(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`reference()` of a subclass, such as those of `weakref.WeakValueDictionary`."""
     return open_reference(interpreter, args[0], args[1:], kwargs)

@@ -67,7 +67,7 @@ class AbstractValues:
     format = staticmethod(format_value)
 
     @staticmethod
-    def unary(interpreter: Interpreter, operator: Any, value: Any, /) -> Any:
+    def unary(interpreter: Interpreter, operator: Any, value: object, /) -> Any:
         """`operator value`; None stands for `not`."""
         if operator is None:
             return not truth(interpreter, value)
@@ -93,13 +93,13 @@ class AbstractValues:
         write_global(interpreter, frame, name, DELETED)
 
     @staticmethod
-    def make_set(interpreter: Interpreter, items: list[Any], /) -> Any:
+    def make_set(interpreter: Interpreter, items: list[object], /) -> Any:
         """A set, whose items are compared with each other."""
         interpreter.guard_context.guard_identities(items)
         return call_seen(interpreter, set, (items,), {})
 
     @staticmethod
-    def make_dict(interpreter: Interpreter, pairs: list[tuple[Any, Any]], /) -> Any:
+    def make_dict(interpreter: Interpreter, pairs: list[tuple[object, object]], /) -> Any:
         """A dict, whose keys are compared with each other."""
         interpreter.guard_context.guard_identities([key for key, _ in pairs])
         return call_seen(interpreter, dict, (pairs,), {})
@@ -111,7 +111,7 @@ class AbstractValues:
 
     @staticmethod
     def convert(
-        interpreter: Interpreter, value: Any, convert: Callable[[Any], str] | None, /
+        interpreter: Interpreter, value: object, convert: Callable[[object], str] | None, /
     ) -> Any:
         """What `!s`, `!r` or `!a` makes of a value."""
         return format_value(interpreter, value, convert, "")

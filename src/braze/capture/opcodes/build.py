@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _take(stack: list[Any], count: int) -> list[Any]:
+def _take(stack: list[object], count: int) -> list[Any]:
     if not count:
         return []
     taken = stack[-count:]
@@ -123,7 +123,7 @@ def _with_keywords(function: Any, first: Any, /, **second: Any) -> None:
     function(**second, **first)
 
 
-def mapping_contents(interpreter: Interpreter, value: Any) -> dict[Any, Any]:
+def mapping_contents(interpreter: Interpreter, value: object) -> dict[Any, Any]:
     """The entries of a mapping, as a dict that may be read natively."""
     iterates_plainly = interpreter.guard_context.lookup(type(value), "__iter__") is dict.__iter__
     if type(value) in EXACT or (issubclass(type(value), dict) and iterates_plainly):
@@ -157,7 +157,7 @@ def unpack_sequence(interpreter: Interpreter, frame: Frame, instruction: Instruc
     frame.stack.extend(reversed(items))
 
 
-def _to_unpack(interpreter: Interpreter, value: Any) -> Any:
+def _to_unpack(interpreter: Interpreter, value: object) -> Any:
     """The items of a value that is unpacked, for native code."""
     if is_uniterable(interpreter, value):
         kind = interpreter.guard_context.type_of(value).__name__
@@ -165,7 +165,7 @@ def _to_unpack(interpreter: Interpreter, value: Any) -> Any:
     return native_iterable(interpreter, value)
 
 
-def _bounded(interpreter: Interpreter, iterable: Any, count: int) -> list[Any]:
+def _bounded(interpreter: Interpreter, iterable: object, count: int) -> list[Any]:
     """At most count + 1 items, as CPython takes them."""
     iterator = interpreter.native(iter, iterable)
     items: list[Any] = []
@@ -242,7 +242,7 @@ def match_class(interpreter: Interpreter, frame: Frame, instruction: Instruction
 
 
 def _match_class(
-    interpreter: Interpreter, subject: Any, cls: Any, names: tuple[str, ...], count: int
+    interpreter: Interpreter, subject: object, cls: Any, names: tuple[str, ...], count: int
 ) -> tuple[Any, ...] | None:
     if not interpreter.call(isinstance, subject, cls):
         return None

@@ -66,7 +66,7 @@ def _check_text(interpreter: Interpreter, exception: BaseException) -> None:
 _WORD = re.compile(r"[a-z]+[0-9]+")
 
 
-def _caught_classes(kinds: Any) -> tuple[type, ...]:
+def _caught_classes(kinds: object) -> tuple[type, ...]:
     """What an `except` names, which Python refuses where they are no exceptions."""
     each = kinds if isinstance(kinds, tuple) else (kinds,)
     if not all(isinstance(k, type) and issubclass(k, BaseException) for k in each):
@@ -154,14 +154,14 @@ _SPECIAL = {
 }
 
 
-def special_method(interpreter: Interpreter, owner: Any, name: str) -> Any:
+def special_method(interpreter: Interpreter, owner: object, name: str) -> Any:
     """A method of LOAD_SPECIAL's, bound to its owner."""
     if name not in _SPECIAL:
         raise BreakRequested("unsupported-function", "a coroutine")
     return _of_manager(interpreter, owner, name, _SPECIAL[name])
 
 
-def _of_manager(interpreter: Interpreter, manager: Any, name: str, missed: str) -> Any:
+def _of_manager(interpreter: Interpreter, manager: object, name: str, missed: str) -> Any:
     """A special method, which only the class is asked for."""
     cls = interpreter.guard_context.type_of(manager)
     method = interpreter.guard_context.lookup(cls, name)

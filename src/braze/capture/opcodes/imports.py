@@ -69,7 +69,7 @@ def _loaded(interpreter: Interpreter, name: str) -> Any:
 _IMPORT = BUILTINS["__import__"]
 
 
-def _missing_parts(package: Any, full_name: str, names: Iterable[str]) -> Iterator[str]:
+def _missing_parts(package: object, full_name: str, names: Iterable[str]) -> Iterator[str]:
     """What `from package import names` has to load: modules of the package that it has not got. One
     that makes its attributes when they are asked for loads what it needs itself."""
     space = vars(package)

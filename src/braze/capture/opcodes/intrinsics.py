@@ -45,11 +45,11 @@ def print_expression(interpreter: Interpreter, frame: Frame, instruction: Instru
     _print(interpreter, frame, None)
 
 
-def _print(interpreter: Interpreter, frame: Frame, value: Any) -> None:
+def _print(interpreter: Interpreter, frame: Frame, value: object) -> None:
     raise BreakRequested("input-output", "printing an expression")
 
 
-def _import_star(interpreter: Interpreter, frame: Frame, module: Any) -> None:
+def _import_star(interpreter: Interpreter, frame: Frame, module: object) -> None:
     take_all(interpreter, frame, module)
 
 
@@ -62,15 +62,15 @@ def _stop_iteration_error(interpreter: Interpreter, frame: Frame, value: Any) ->
     return error
 
 
-def _wrap(interpreter: Interpreter, frame: Frame, value: Any) -> None:
+def _wrap(interpreter: Interpreter, frame: Frame, value: object) -> None:
     raise BreakRequested("unsupported-function", "a coroutine")
 
 
-def _positive(interpreter: Interpreter, frame: Frame, value: Any) -> Any:
+def _positive(interpreter: Interpreter, frame: Frame, value: object) -> Any:
     return unary(interpreter, UNARY["__pos__"], value)
 
 
-def _to_tuple(interpreter: Interpreter, frame: Frame, value: Any) -> Any:
+def _to_tuple(interpreter: Interpreter, frame: Frame, value: object) -> Any:
     return tuple(interpreter.side_effects.contents(value))
 
 

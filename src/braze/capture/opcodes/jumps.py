@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.frames.dispatch_table import Handler, opcode
@@ -60,7 +60,7 @@ def jump_if_false(interpreter: Interpreter, frame: Frame, instruction: Instructi
 
 
 def _asks(
-    interpreter: Interpreter, frame: Frame, value: Any, instruction: Instruction, jumps_if: bool
+    interpreter: Interpreter, frame: Frame, value: object, instruction: Instruction, jumps_if: bool
 ) -> bool:
     if type(value) in DECIDED:
         return decide(interpreter, frame, value, instruction, jumps_if)

@@ -209,7 +209,7 @@ def load_name(interpreter: Interpreter, frame: Frame, instruction: Instruction) 
     frame.stack.append(value)
 
 
-def _read_name(interpreter: Interpreter, names: Any, name: str) -> Any:
+def _read_name(interpreter: Interpreter, names: object, name: str) -> Any:
     """An entry of a class body's namespace, or ABSENT."""
     if type(names) is dict:
         return names.get(name, ABSENT)

@@ -22,7 +22,7 @@ _OF_ONE_ENTRY = (
 )
 
 
-def guard_class_dicts(guard_context: GuardContext, function: Any, args: tuple[Any, ...]) -> None:
+def guard_class_dicts(guard_context: GuardContext, function: object, args: tuple[Any, ...]) -> None:
     """Guard what a call of real code reads of such dicts among its arguments."""
     for index, value in enumerate(args):
         cls = guard_context.class_dicts.get(id(value))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _parts(iterator: Any) -> tuple[Any, ...] | None:
+def _parts(iterator: object) -> tuple[Any, ...] | None:
     """Where the items of an iterator are tuples of its own: the iterator that each part is of
     (None: of none); else None."""
     if type(iterator) is enumerate:
@@ -55,11 +55,11 @@ class OutsideIterators:
         del self._interpreter
         self._taken.clear()
 
-    def knows(self, iterator: Any) -> bool:
+    def knows(self, iterator: object) -> bool:
         """Whether a value is an iterator from outside whose items can be looked at."""
         return id(iterator) in self._guard_context.known and can_be_looked_into(iterator)
 
-    def next(self, iterator: Any) -> Any:
+    def next(self, iterator: object) -> Any:
         """The item that comes next; ProgramRaised(StopIteration) if there is none."""
         step = self._interpreter.outer_step
         _, taken, ended, step = self._taken.get(id(iterator), (iterator, 0, False, step))
@@ -70,7 +70,7 @@ class OutsideIterators:
         source = PeekSource(self._guard_context.known[id(iterator)][1], taken)
         return self._taken_in(iterator, peek(iterator, taken), source)
 
-    def _taken_in(self, iterator: Any, item: Any, source: Source) -> Any:
+    def _taken_in(self, iterator: object, item: Any, source: Source) -> Any:
         """An item; a tuple that is made anew at each look is made here, too."""
         kinds = _parts(iterator)
         if kinds is None:
@@ -94,7 +94,7 @@ class OutsideIterators:
         return effects
 
     def _keep_apart(
-        self, iterator: Any, source: Source, side_effects: SideEffects, step: int
+        self, iterator: object, source: Source, side_effects: SideEffects, step: int
     ) -> None:
         """Guard that the program writes to none of the containers that are iterated over."""
         for index, container in enumerate(iterated_containers(iterator)):

@@ -34,7 +34,7 @@ def entered_with(frame: Frame) -> dict[int, Any]:
     return {id(value): value for value in _held(frame, {})}
 
 
-def noticed_ends(values: Iterable[Any]) -> dict[int, Any]:
+def noticed_ends(values: Iterable[object]) -> dict[int, Any]:
     """Those of the values whose end is noticed."""
     return {id(value): value for value in values if _is_noticed(value)}
 
@@ -49,7 +49,7 @@ def check_ends(interpreter: Interpreter) -> None:
             raise BreakRequested("finalizer", f"a {type(value).__qualname__}")
 
 
-def may_have_ended(interpreter: Interpreter, value: Any) -> bool:
+def may_have_ended(interpreter: Interpreter, value: object) -> bool:
     """Whether the frame went on with a value and holds it no more."""
     if id(value) not in interpreter.entered_with:
         return False
@@ -60,7 +60,7 @@ def may_have_ended(interpreter: Interpreter, value: Any) -> bool:
     )
 
 
-def is_dropped(interpreter: Interpreter, target: Any) -> bool:
+def is_dropped(interpreter: Interpreter, target: object) -> bool:
     """Whether nothing that the program still has leads to an object made in the frame, which has
     ended in eager, though capture keeps it. What is beyond a number of objects counts as dropped:
     the frame is left there, and real references answer."""
@@ -79,7 +79,7 @@ def is_dropped(interpreter: Interpreter, target: Any) -> bool:
     return not _leads_to(left, target, side_effects.cells, guard_context.known, False)
 
 
-def has_lost_a_place(interpreter: Interpreter, target: Any) -> bool:
+def has_lost_a_place(interpreter: Interpreter, target: object) -> bool:
     """Whether something that led to an object from outside was overwritten or taken out of its
     container: in eager the object may have ended with it. What is beyond a number of objects counts
     as led to."""
@@ -110,9 +110,9 @@ def _overwritten(side_effects: SideEffects) -> list[Any]:
 
 
 def _leads_to(
-    left: list[Any],
-    target: Any,
-    written: dict[int, tuple[types.CellType, Any]],
+    left: list[object],
+    target: object,
+    written: dict[int, tuple[types.CellType, object]],
     known: Container[int],
     beyond: bool,
 ) -> bool:
@@ -134,7 +134,7 @@ def _leads_to(
 _MOST_WALKED = 10_000
 
 
-def _led_to(value: Any, written: dict[int, tuple[types.CellType, Any]]) -> Iterable[Any]:
+def _led_to(value: Any, written: dict[int, tuple[types.CellType, object]]) -> Iterable[Any]:
     """What an object holds; nothing of modules, of functions' globals, of frames and of what is
     capture's own."""
     cls = type(value)
@@ -155,7 +155,7 @@ def _led_to(value: Any, written: dict[int, tuple[types.CellType, Any]]) -> Itera
 _NOT_WALKED = (types.ModuleType, types.FrameType, types.TracebackType, types.CodeType)
 
 
-def left_by_callee(waiting: list[Any], below: int, call: str) -> list[Any]:
+def left_by_callee(waiting: list[object], below: int, call: str) -> list[Any]:
     """The stack of a frame that waits at a call of a Python function, `below` slots of it under the
     operands: the arguments have become the callee's, which may let go of them."""
     if call not in _MOVING_CALLS:
@@ -169,7 +169,7 @@ def left_by_callee(waiting: list[Any], below: int, call: str) -> list[Any]:
 _MOVING_CALLS = {"CALL": 0, "CALL_KW": 1}
 
 
-def _held(frame: Frame, written: dict[int, tuple[types.CellType, Any]]) -> Iterable[Any]:
+def _held(frame: Frame, written: dict[int, tuple[types.CellType, object]]) -> Iterable[Any]:
     for value in (*frame.locals.values(), *frame.stack):
         if value is not NULL:
             yield value.value if type(value) is Unread else value

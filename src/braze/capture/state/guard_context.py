@@ -115,7 +115,7 @@ _HEAP_TYPE = 1 << 9
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
-def attribute_key(owner: Any, name: str) -> tuple[int, Any]:
+def attribute_key(owner: object, name: str) -> tuple[int, Any]:
     """The key of an attribute in `GuardContext.reads`: a dict's is apart from its item of that
     name."""
     return id(owner), (ABSENT, name) if issubclass(type(owner), dict) else name
@@ -259,7 +259,7 @@ class GuardContext:
         self,
         source: Source | None,
         kind: GuardKind,
-        expected: Any,
+        expected: object,
         origin: Origin | None = None,
     ) -> None:
         """Note an assumption, made here or at `origin`."""
@@ -278,7 +278,7 @@ class GuardContext:
             entry = self._namespaces[id(space)] = (ObjectSource(label, space), {})
         entry[1][name] = value
 
-    def guard_lacks_attribute(self, space: dict[str, Any], owner: Any, name: str) -> None:
+    def guard_lacks_attribute(self, space: dict[str, object], owner: object, name: str) -> None:
         """The instance dict of a known object has no such key."""
         entry = self._lacks.get(id(space))
         if entry is None:
@@ -286,7 +286,7 @@ class GuardContext:
         else:
             entry[1].add(name)
 
-    def guard_lacks(self, space: dict[str, Any], source: Source, name: str) -> None:
+    def guard_lacks(self, space: dict[str, object], source: Source, name: str) -> None:
         """The dict at the source has no such key."""
         entry = self._lacks.get(id(space))
         if entry is None:
@@ -294,7 +294,7 @@ class GuardContext:
             entry = self._lacks[id(space)] = (source, set())
         entry[1].add(name)
 
-    def is_by_code(self, function: Any) -> bool:
+    def is_by_code(self, function: object) -> bool:
         """Whether the entry serves other functions with the same code."""
         return id(function) in self.by_code
 
@@ -308,7 +308,7 @@ class GuardContext:
                 function.__kwdefaults__,
             )
 
-    def guard_no_hooks(self, module: Any, source: Source | None) -> None:
+    def guard_no_hooks(self, module: object, source: Source | None) -> None:
         """A module (or with None, all modules together) has no hooks."""
         if id(module) not in self._hookless:
             self._hookless.add(id(module))
@@ -351,12 +351,12 @@ class GuardContext:
 
     # --- taking in ---------------------------------------------------------------------------
 
-    def source_of(self, value: Any) -> Source | None:
+    def source_of(self, value: object) -> Source | None:
         """Where a known object was found; None for a fresh one."""
         entry = self.known.get(id(value))
         return entry[1] if entry is not None else None
 
-    def source_of_constant(self, value: Any) -> Source | None:
+    def source_of_constant(self, value: object) -> Source | None:
         """Where a tuple or frozenset that is guarded by value was found: what leaves the frame is
         the object there, which may be another equal one at each call."""
         entry = self.constants.get(id(value))
@@ -420,7 +420,7 @@ class GuardContext:
         self.guard(source, GuardKind.EQUALS_MATCH, value)
         return value
 
-    def _guard_identity(self, source: Source, value: Any) -> None:
+    def _guard_identity(self, source: Source, value: object) -> None:
         kind = GuardKind.EQUALS_MATCH if _is_bound(value) else GuardKind.ID_MATCH
         self.guard(source, kind, value)
 
@@ -468,7 +468,7 @@ class GuardContext:
         self.by_code.add(id(function))
         return function
 
-    def guard_identity(self, value: Any) -> None:
+    def guard_identity(self, value: object) -> None:
         """The program asks which function it is, not what it does: guard that, too. (That objects
         which were told apart stay apart is guarded of all: `guard_distinct`.)"""
         if self.numbers_of_objects:
@@ -483,7 +483,7 @@ class GuardContext:
             self.by_code.discard(id(value))
             self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)
 
-    def are_apart_by_code(self, first: Any, second: Any) -> bool:
+    def are_apart_by_code(self, first: Any, second: object) -> bool:
         """Whether a function that is guarded by what it does is never the other object, which is no
         function or has other code: then no identity has to be guarded to say so."""
         if id(first) not in self.by_code:
@@ -522,7 +522,7 @@ class GuardContext:
         for item in tuple.__iter__(value):
             self.guard_contents(item)
 
-    def guard_identities(self, values: Iterable[Any]) -> None:
+    def guard_identities(self, values: Iterable[object]) -> None:
         """The same of several."""
         for value in values:
             self.guard_identity(value)
@@ -607,7 +607,7 @@ class GuardContext:
                 detail = f"the tensor subclass {cls.__qualname__} with a {name} of its own"
                 raise refused_tensor(real, source, detail)
 
-    def give_class(self, fake: Any, cls: type) -> None:
+    def give_class(self, fake: object, cls: type) -> None:
         """The program sees the fake tensor as a tensor of this class."""
         self.classes_of[id(fake)] = cls
         self._keep.append(fake)
@@ -648,14 +648,14 @@ class GuardContext:
         self.fresh[id(made)] = made
         self.made_classes[id(made)] = step
 
-    def class_value(self, cls: type, name: str, value: Any) -> Any:
+    def class_value(self, cls: type, name: str, value: object) -> Any:
         """What the MRO of a class has under a name: known where an outside class has it."""
         owner = next((b for b in cls.__mro__ if name in type.__dict__["__dict__"].__get__(b)), cls)
         if id(owner) in self.made_classes:
             return value
         return self.track(value, AttributeSource(ObjectSource(owner.__qualname__, owner), name))
 
-    def read_namespace(self, space: dict[str, Any], name: str, source: Source | None) -> Any:
+    def read_namespace(self, space: dict[str, object], name: str, source: Source | None) -> Any:
         """An entry of a module's dict; ABSENT if there is none. Guards it once."""
         key = (id(space), name)
         if key in self.reads:
@@ -672,11 +672,11 @@ class GuardContext:
         self.reads[key] = value
         return value
 
-    def namespace_entry(self, space: dict[str, Any], name: str) -> Source:
+    def namespace_entry(self, space: dict[str, object], name: str) -> Source:
         """The source of an entry of a module's dict."""
         return ItemSource(ObjectSource(f"globals of {space.get('__name__', '?')}", space), name)
 
-    def source_of_function(self, function: Any) -> Source:
+    def source_of_function(self, function: object) -> Source:
         """The source of a function from outside, which may be reached unguarded by itself."""
         entry = self.known.get(id(function))
         if entry is None:
@@ -687,7 +687,7 @@ class GuardContext:
             entry = self.known.get(id(function), (function, source))
         return entry[1]
 
-    def read_attribute_value(self, owner: Any, name: str, value: Any) -> Any:
+    def read_attribute_value(self, owner: object, name: str, value: Any) -> Any:
         """Adopt what was found as `owner.name`, owner known. A function that an argument carries
         is one that was passed in; what a module holds stays."""
         base = self.known[id(owner)][1]
@@ -700,11 +700,11 @@ class GuardContext:
         self.reads[attribute_key(owner, name)] = wrapped
         return wrapped
 
-    def instance_dict_source(self, owner: Any) -> Source:
+    def instance_dict_source(self, owner: object) -> Source:
         """The source of the instance dict of a known object."""
         return InstanceDictSource(self.known[id(owner)][1])
 
-    def keep(self, value: Any) -> None:
+    def keep(self, value: object) -> None:
         """Keep an object alive as long as the capture: its identity is in a table."""
         self._keep.append(value)
 
@@ -718,7 +718,7 @@ _ASKED_BY_GUARDS = (
 _KEEPERS = (torch.nn.Module, type, types.ModuleType, types.FunctionType)
 
 
-def refuse_lazy(real: torch.Tensor, source: Source, layout: Any) -> Any:
+def refuse_lazy(real: torch.Tensor, source: Source, layout: object) -> Any:
     """What a world does with such inputs while no interpreter has it."""
     raise Untraceable("a lazily conjugated or negated tensor")
 

@@ -35,12 +35,12 @@ Put = Callable[[Any, Any, Any], None]
 _ORDERED_OR_MADE = (collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
-def refuse_put(container: Any, key: Any, value: Any) -> None:
+def refuse_put(container: object, key: object, value: object) -> None:
     """What is done while no interpreter has the side effects."""
     raise BreakRequested("unsupported-container", "a container of objects")
 
 
-def is_plain_key(guard_context: GuardContext, key: Any) -> bool:
+def is_plain_key(guard_context: GuardContext, key: object) -> bool:
     """Whether a container finds an object without code of the program."""
     if issubclass(type(key), torch.Tensor) or is_key(key):
         return True
@@ -95,7 +95,7 @@ class Members:
         return f"{len(self.order)} members"
 
 
-def has_members(container: Any, members: Members) -> bool:
+def has_members(container: object, members: Members) -> bool:
     """Whether a dict or set holds these very objects, in this order, under these hashes: sets and
     dicts are copied with the hashes that they keep, and compared by them."""
     now = _order(container)
@@ -127,14 +127,14 @@ def _is_followed(guard_context: GuardContext, key: Any) -> bool:
     )
 
 
-def _is_by_items(guard_context: GuardContext, key: Any) -> bool:
+def _is_by_items(guard_context: GuardContext, key: object) -> bool:
     lookup, cls = guard_context.lookup, type(key)
     if not issubclass(cls, tuple) or lookup(cls, "__del__") is not ABSENT:
         return False
     return lookup(cls, "__hash__") is tuple.__hash__ and lookup(cls, "__eq__") is tuple.__eq__
 
 
-def _hashes_in_python(guard_context: GuardContext, key: Any) -> bool:
+def _hashes_in_python(guard_context: GuardContext, key: object) -> bool:
     """Whether a key's hash is what a method of its class in Python says, and nobody notices that an
     entry keeps the key."""
     cls = type(key)

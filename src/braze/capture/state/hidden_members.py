@@ -19,7 +19,7 @@ from braze.capture.state.special_methods import is_hashed_in_python
 _PLAIN = frozenset({str, int, float, bool, bytes, complex, types.NoneType})
 
 
-def is_key(value: Any) -> bool:
+def is_key(value: object) -> bool:
     """Whether an entry of a dict is found again by this key, without Python code: a constant, a
     function, a class, or a tuple of such."""
     if type(value) in ALIASES:
@@ -29,7 +29,7 @@ def is_key(value: Any) -> bool:
     return type(value) is tuple and all(map(is_key, value))
 
 
-def is_single_key(value: Any) -> bool:
+def is_single_key(value: object) -> bool:
     """The same of what is a constant, or guarded by what it is."""
     return is_key(value) and (type(value) is not tuple or is_constant(value))
 
@@ -45,19 +45,19 @@ def alias_parts(value: Any) -> tuple[Any, ...]:
     return (value.__origin__, *value.__args__)
 
 
-def asks_members(space: dict[Any, Any]) -> bool:
+def asks_members(space: dict[object, object]) -> bool:
     """Whether a lookup in a dict may ask a member for its `__eq__`."""
     kinds = {*map(type, dict.__iter__(space))} - _PLAIN
     return bool(kinds) and any(_asks(kind, space) for kind in kinds)
 
 
-def finds_in_c(space: dict[Any, Any], key: Any) -> bool:
+def finds_in_c(space: dict[object, object], key: object) -> bool:
     """Whether an entry of a dict is found by this key without Python code: neither the key nor a
     member has an `__eq__` of the program's own."""
     return is_key(key) and not asks_members(space)
 
 
-def _asks(kind: type, space: dict[Any, Any]) -> bool:
+def _asks(kind: type, space: dict[object, object]) -> bool:
     """Whether members of a class are compared by the program's code."""
     if issubclass(kind, torch.Tensor):
         return False

@@ -28,7 +28,7 @@ class InferenceRegion:
     left_at: int
     calls: int
 
-    def __init__(self, manager: Any, entered_at: int) -> None:
+    def __init__(self, manager: object, entered_at: int) -> None:
         self.manager = manager
         self.entered_at = entered_at
 
@@ -42,7 +42,7 @@ def enter_inference(interpreter: Interpreter, manager: Any) -> None:
     interpreter.inference = InferenceRegion(manager, interpreter.outer_step)
 
 
-def leave_inference(interpreter: Interpreter, manager: Any) -> None:
+def leave_inference(interpreter: Interpreter, manager: object) -> None:
     """Note that a manager was left."""
     region = interpreter.inference
     if region is not None and region.manager is manager:

@@ -38,7 +38,7 @@ def shown(text: str, numbers: Iterable[ProgramInt], made_at: int) -> ShownText:
     return made
 
 
-def symbolic_numbers(value: Any) -> tuple[ProgramInt, ...]:
+def symbolic_numbers(value: object) -> tuple[ProgramInt, ...]:
     """The symbolic integers that the text of a value shows."""
     if type(value) is ProgramInt:
         return (value,)
@@ -66,7 +66,7 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def _settling(name: str) -> Any:
-    def method(self: ShownText, *args: Any, **kwargs: Any) -> Any:
+    def method(self: ShownText, *args: object, **kwargs: object) -> Any:
         plain = self.settle()
         others = [a.settle() if type(a) is ShownText else a for a in args]
         return getattr(plain, name)(*others, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def dict_behind(proxy: Any) -> Any:
+def dict_behind(proxy: object) -> Any:
     """The mapping that a read-only view shows."""
     probe = _Probe()
     _ = proxy == probe

@@ -34,7 +34,7 @@ class NamedTuple:
         return (made.__name__, made._fields), keywords
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: object, other: object) -> bool:
     if type(one) is type(other) is tuple:
         return len(one) == len(other) and all(map(operator.is_, one, other))
     return one is other

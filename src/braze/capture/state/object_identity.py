@@ -7,7 +7,7 @@ One that the program computes with, or looks up, holds for this very object, whi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.frames.control_signals import BreakRequested
 from braze.ir.captured.guard import GuardKind
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from braze.capture.state.guard_context import GuardContext
 
 
-def settle_numbers(guard_context: GuardContext, values: Iterable[Any]) -> None:
+def settle_numbers(guard_context: GuardContext, values: Iterable[object]) -> None:
     """The program computes with values: guard the objects whose numbers are among them."""
     for value in values:
         if type(value) is int and value in guard_context.numbers_of_objects:
@@ -37,7 +37,7 @@ def _settle(guard_context: GuardContext, number: int) -> None:
         guard_context.guard(source, GuardKind.ID_MATCH, real)
 
 
-def refuse_number(guard_context: GuardContext, key: Any) -> None:
+def refuse_number(guard_context: GuardContext, key: object) -> None:
     """Break before an object from outside is told the number of one that was made here."""
     if type(key) is int and key in guard_context.numbers_of_objects:
         raise BreakRequested("unsupported-container", "a key that is the id of a new object")

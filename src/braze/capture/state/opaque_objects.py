@@ -172,28 +172,28 @@ _LOOKS_UP = {
 }
 
 
-def only_keeps(function: Any) -> bool:
+def only_keeps(function: object) -> bool:
     """Whether real code reads nothing of its arguments but types and attributes."""
     if getattr(function, "__name__", None) in ("__get__", "__set__"):
         return True
     return id(function) in _KEEPERS
 
 
-def asks_no_items(function: Any, owner: Any) -> bool:
+def asks_no_items(function: object, owner: object) -> bool:
     """Whether real code asks nothing of the items of a sequence, its first argument."""
     return id(function) in _ASKS_NO_ITEMS and issubclass(type(owner), _SEQUENCES)
 
 
-def looks_up(function: Any, owner: Any) -> bool:
+def looks_up(function: object, owner: object) -> bool:
     """Whether real code looks up its second argument in a dict, its first, and reads no values."""
     return id(function) in _LOOKS_UP and issubclass(type(owner), dict)
 
 
 def check_opaque(
     interpreter: Interpreter,
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: Any = types.MappingProxyType({}),
+    function: object,
+    args: tuple[object, ...],
+    kwargs: object = types.MappingProxyType({}),
 ) -> None:
     """Break before real code computes with such an object. (What it asks nothing of is not walked:
     a program may append to one list a million times.)"""
@@ -201,13 +201,13 @@ def check_opaque(
         _check(interpreter, function, _looked_at(interpreter, function, args, kwargs))
 
 
-def check_opaque_key(interpreter: Interpreter, function: Any, key: Any) -> None:
+def check_opaque_key(interpreter: Interpreter, function: object, key: object) -> None:
     """The same for what looks up a key."""
     if interpreter.guard_context.opaque:
         _check(interpreter, function, _leaves(key, _DEPTH))
 
 
-def _check(interpreter: Interpreter, function: Any, values: Iterator[Any]) -> None:
+def _check(interpreter: Interpreter, function: object, values: Iterator[object]) -> None:
     opaque = interpreter.guard_context.opaque
     for value in values:
         if id(value) in opaque:
@@ -215,7 +215,7 @@ def _check(interpreter: Interpreter, function: Any, values: Iterator[Any]) -> No
             raise BreakRequested("opaque-object", f"{name}() of a {type(value).__qualname__}")
 
 
-def check_proxies(guard_context: GuardContext, args: Any) -> None:
+def check_proxies(guard_context: GuardContext, args: object) -> None:
     """Break before real code gets a weak proxy, and runs methods of what that stands for."""
     if guard_context.proxies and any(
         id(value) in guard_context.proxies for value in _leaves(args, 2)
@@ -224,7 +224,7 @@ def check_proxies(guard_context: GuardContext, args: Any) -> None:
 
 
 def _looked_at(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: Any
+    interpreter: Interpreter, function: object, args: tuple[Any, ...], kwargs: object
 ) -> Iterator[Any]:
     """What real code may read of its arguments: containers are walked."""
     if not kwargs and args:
@@ -238,7 +238,7 @@ def _looked_at(
     yield from _leaves((args, kwargs), _DEPTH)
 
 
-def _new_keys(interpreter: Interpreter, owner: dict[Any, Any]) -> Iterator[Any]:
+def _new_keys(interpreter: Interpreter, owner: dict[object, object]) -> Iterator[Any]:
     """The keys of a dict, which a lookup may compare. Those of one that was walked before are not
     walked again: what puts a key into it looks at that key."""
     walked = (owner, len(interpreter.guard_context.opaque))
@@ -253,7 +253,7 @@ _SEQUENCES = (list, tuple, collections.deque)
 _DEPTH = 8
 
 
-def _leaves(value: Any, depth: int) -> Iterator[Any]:
+def _leaves(value: object, depth: int) -> Iterator[Any]:
     if depth and issubclass(type(value), (tuple, list)):
         for item in base_items(value):
             yield from _leaves(item, depth - 1)

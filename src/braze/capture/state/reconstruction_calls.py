@@ -14,7 +14,7 @@ from braze.compat.torch.autograd_engine import AutogradFunction
 _HEAP_TYPE = 1 << 9
 
 
-def rebuild_iterator(kind: Any, state: Any, *arguments: Any) -> Iterator[Any]:
+def rebuild_iterator(kind: Any, state: object, *arguments: Any) -> Iterator[Any]:
     """An iterator from what its `__reduce__` gave."""
     iterator: Any = kind(*arguments)
     if state is not None:
@@ -49,11 +49,11 @@ def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[Any]
 
 def rebuild_exception(
     kind: type[BaseException],
-    arguments: tuple[Any, ...],
-    args: tuple[Any, ...],
+    arguments: tuple[object, ...],
+    args: tuple[object, ...],
     cause: BaseException | None,
-    fields: dict[str, Any],
-    attributes: dict[str, Any],
+    fields: dict[str, object],
+    attributes: dict[str, object],
 ) -> BaseException:
     """An exception without running an `__init__` of the program; what C code makes of the
     arguments (`errno`, `value`, `lineno`) it makes again. fields: what it keeps beside its dict,
@@ -97,13 +97,13 @@ class _UsedUp(AutogradFunction):
 
     @staticmethod
     def forward(
-        ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor], *ends: torch.Tensor
+        ctx: object, leaf: torch.Tensor, holder: list[torch.Tensor], *ends: torch.Tensor
     ) -> torch.Tensor:
         tensor = holder.pop()
         return tensor.detach() if tensor._is_view() or tensor.requires_grad else tensor
 
     @staticmethod
-    def backward(ctx: Any, *tangents: torch.Tensor) -> Any:
+    def backward(ctx: object, *tangents: torch.Tensor) -> Any:
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved "
             "tensors after they have already been freed). Saved intermediate values of the "

@@ -39,7 +39,7 @@ class ReentrantCall:
         self._thread, self._process = threading.get_ident(), os.getpid()
         self.code = function.__code__
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         interpreter = self._interpreter
         if (
             interpreter.over
@@ -63,7 +63,7 @@ class ReentrantCall:
             return None
         raise problem
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         interpreter = self._interpreter
         if self.code.co_name not in _ASKED_OF_KEYS or interpreter.keys_changed_at is not None:
             return interpreter.call(self._function, *args, **kwargs)

@@ -36,7 +36,7 @@ def check_strided(real: torch.Tensor, source: Source) -> None:
         raise refused_tensor(real, source, f"a {kind} tensor")
 
 
-def is_of_kind(value: Any, cls: type, facts: tuple[Any, ...]) -> bool:
+def is_of_kind(value: object, cls: type, facts: tuple[object, ...]) -> bool:
     """Whether a value is refused as a tensor of this class was that had these facts."""
     return type(value) is cls and (not facts or _facts(value) == facts)
 

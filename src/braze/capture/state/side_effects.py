@@ -65,14 +65,14 @@ def ordered_items(value: Any) -> Any:
     return items
 
 
-def check_lookups(value: Any) -> None:
+def check_lookups(value: object) -> None:
     """Break before an OrderedDict is iterated whose keys the program's code hashes: its iterators
     look each key up."""
     if type(value) is collections.OrderedDict and asks_members(value):
         raise BreakRequested("unsupported-container", "an OrderedDict whose keys answer by Python")
 
 
-def check_order(owner: Any) -> None:
+def check_order(owner: object) -> None:
     """Break before a method of dict changes an OrderedDict past the order that it keeps apart."""
     if issubclass(type(owner), collections.OrderedDict):
         raise BreakRequested("unsupported-container", "an OrderedDict, changed as a dict")
@@ -104,7 +104,7 @@ class DictWrites:
         self.entries: dict[Any, Any] = {}
         self.renewed: set[Any] = set()
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Write or delete one key."""
         if value is DELETED:
             self.renewed.discard(key)
@@ -159,7 +159,7 @@ class Unsettled:
     readable: dict[Any, Any]
     problem: Callable[[], BaseException]
 
-    def read(self, key: Any) -> Any:
+    def read(self, key: object) -> Any:
         """What a key has, or ABSENT."""
         if key in self.readable:
             return self.readable[key]
@@ -261,7 +261,7 @@ class SideEffects:
             self.touched.add(id(space))
         entry.put(key, value)
 
-    def _guard_has(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
+    def _guard_has(self, space: dict[object, object], key: object, owner: object) -> None:
         """What was written here and deleted again was there before: it is to be deleted."""
         source = self.guard_context.source_of(space)
         if owner is not None:
@@ -269,7 +269,7 @@ class SideEffects:
         source = source or ObjectSource(f"globals of {space.get('__name__', '?')}", space)
         self.guard_context.guard(source, GuardKind.DICT_CONTAINS, (key, True))
 
-    def _guard_lacks(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
+    def _guard_lacks(self, space: dict[Any, Any], key: Any, owner: object) -> None:
         """What was written here and deleted again is not there before either."""
         source = self.guard_context.source_of(space)
         if owner is not None:
@@ -291,7 +291,7 @@ class SideEffects:
         entry = self.writes.get(id(space))
         return ABSENT if entry is None else entry.entries.get(key, ABSENT)
 
-    def read(self, space: dict[Any, Any], key: Any, source: Source) -> Any:
+    def read(self, space: dict[object, object], key: object, source: Source) -> Any:
         """One entry of a dict from outside (found at `source`), or ABSENT; guards what it saw."""
         found = self.written(space, key)
         if found is not ABSENT:
@@ -309,7 +309,7 @@ class SideEffects:
         reads[read_key] = value
         return value
 
-    def contains_key(self, space: dict[Any, Any], key: Any, source: Source) -> bool:
+    def contains_key(self, space: dict[object, object], key: object, source: Source) -> bool:
         """Whether a dict from outside, unwritten at this key, has it; guards only that."""
         self._check_settled(space)
         seen = self.guard_context.reads.get((id(space), key), DELETED)
@@ -323,11 +323,11 @@ class SideEffects:
         return present
 
     @staticmethod
-    def is_deleted(value: Any) -> bool:
+    def is_deleted(value: object) -> bool:
         """Whether `written` says that the key is gone."""
         return value is DELETED
 
-    def add(self, value: Any, function: Any, args: Any) -> bool:
+    def add(self, value: object, function: object, args: Any) -> bool:
         """Note that a container from outside grows, whatever is in it now. False where the call is
         of another kind, or the program knows the contents already."""
         adding: tuple[Any, ...] = _ADDING.get(type(value), ())
@@ -400,7 +400,7 @@ class SideEffects:
             guard_context.reads[key] = guard_context.wrap_value(value, self.cell_sources[id(cell)])
         return guard_context.reads[key]
 
-    def write_cell(self, cell: types.CellType, value: Any) -> None:
+    def write_cell(self, cell: types.CellType, value: object) -> None:
         """Write (DELETED: empty) a cell."""
         if id(cell) in self.guard_context.fresh:
             if value is DELETED:
@@ -414,7 +414,7 @@ class SideEffects:
 
     # --- whole containers --------------------------------------------------------------------
 
-    def contents(self, value: Any) -> Any:
+    def contents(self, value: object) -> Any:
         """A container to read natively: the value itself if fresh, else its shadow."""
         if id(value) not in self.guard_context.known:
             return value
@@ -431,7 +431,7 @@ class SideEffects:
         shadow.changed = True
         return shadow.copy
 
-    def original(self, value: Any) -> Any:
+    def original(self, value: object) -> Any:
         """The object that a shadow stands for; any other value itself."""
         shadow = self.shadow_of.get(id(value))
         return value if shadow is None else shadow.original
@@ -476,13 +476,13 @@ class SideEffects:
             return value if same else dict(entries)
         return value
 
-    def _guard_length(self, value: Any) -> None:
+    def _guard_length(self, value: object) -> None:
         key = (id(value), "len()")
         if key not in self.guard_context.reads:
             self.guard_context.reads[key] = held = base_length(value)
             self.guard_context.guard(self.guard_context.known[id(value)][1], GuardKind.LENGTH, held)
 
-    def _check_settled(self, value: Any) -> None:
+    def _check_settled(self, value: object) -> None:
         if id(value) in self.unsettled:
             raise self.unsettled[id(value)].problem()
 
@@ -509,7 +509,7 @@ class SideEffects:
             self.shadow_of[id(copy)] = shadow
         return shadow
 
-    def _copy(self, value: Any, source: Source) -> Any:
+    def _copy(self, value: object, source: Source) -> Any:
         if issubclass(type(value), SEQUENCES):
             return self._copy_sequence(value, source)
         if issubclass(type(value), dict):
@@ -593,7 +593,7 @@ _MAXLEN = vars(collections.deque)["maxlen"].__get__
 _FACTORY = vars(collections.defaultdict)["default_factory"].__get__
 
 
-def _struct_sequence(cls: type, items: list[Any]) -> Any:
+def _struct_sequence(cls: type, items: list[object]) -> Any:
     try:
         return cls(items)
     except TypeError:  # `sys.version_info` and its like are made by the interpreter only

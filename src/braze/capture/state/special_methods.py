@@ -165,7 +165,7 @@ def compares_its_own_way(cls: type) -> bool:
     )
 
 
-def check_given_up(values: Iterable[Any]) -> None:
+def check_given_up(values: Iterable[object]) -> None:
     """Break before values lose a place outside of the frame where the end of one is noticed, which
     eager may run there: nothing is written while a frame is captured. Of what builtin containers
     among the values hold, a number of items is looked at."""
@@ -186,13 +186,13 @@ _CONTAINERS = frozenset({tuple, list, dict, set, frozenset, collections.deque})
 _MOST_NESTED = 256
 
 
-def _emptied(values: list[Any]) -> Iterator[Any]:
+def _emptied(values: list[object]) -> Iterator[Any]:
     """The items of a list that grows meanwhile."""
     while values:
         yield values.pop()
 
 
-def has_callbacks(value: Any) -> bool:
+def has_callbacks(value: object) -> bool:
     """Whether a weak reference to an object calls the program when the object ends."""
     cls: Any = type(value)
     if cls.__weakrefoffset__ == 0 or not weakref.getweakrefcount(value):
@@ -207,7 +207,7 @@ def has_callbacks(value: Any) -> bool:
 LASTING = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
 
 
-def callback_of(reference: Any) -> Any:
+def callback_of(reference: object) -> Any:
     """What is called when the object of a weak reference or proxy ends, or None. A proxy hands all
     questions on to its object: only the garbage collector says what it holds."""
     if type(reference) in weakref.ProxyTypes:
@@ -224,7 +224,7 @@ MAKES_TEXT = frozenset(
 )
 
 
-def check_text(guard_context: GuardContext, objects: list[Any]) -> None:
+def check_text(guard_context: GuardContext, objects: list[object]) -> None:
     """Break where C code would show where an object lies, or what a builtin one holds."""
     for value in objects:
         shows = guard_context.lookup(type(value), "__repr__")

@@ -58,7 +58,7 @@ _HOLDERS = (
 )
 
 
-def settle_read(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def settle_read(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Specialise what those texts show that real code may read of its arguments."""
     if _passes_on(function):
         return
@@ -71,14 +71,14 @@ def settle_read(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         text.settle()
 
 
-def handed_over(reader: Any, value: Any) -> Any:
+def handed_over(reader: object, value: object) -> Any:
     """What the program gives to C code that called it. reader: the real code that runs, if any."""
     if type(value) is ShownText and reader is not None and not _passes_on(reader):
         value.settle()
     return value
 
 
-def _passes_on(function: Any) -> bool:
+def _passes_on(function: object) -> bool:
     return only_keeps(function) or id(function) in _PASSES_ON
 
 

@@ -108,7 +108,7 @@ def _of_history(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     return interpreter.native(getattr, tensor, name)
 
 
-def _check_base(interpreter: Interpreter, tensor: Any) -> None:
+def _check_base(interpreter: Interpreter, tensor: object) -> None:
     """Break where eager has another base than the fake tensor."""
     _check_seen_as_made(interpreter, tensor, "Tensor._base")
     if _is_of_a_view(interpreter, tensor):
@@ -135,7 +135,7 @@ def _is_of_a_view(interpreter: Interpreter, tensor: Any) -> bool:
 
 
 @answers(torch.Tensor._is_view)
-def is_view(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_view(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """An input's fake tensor is none, whatever the input is."""
     (tensor,) = args
     if type(tensor) is TracedTensor:
@@ -146,7 +146,9 @@ def is_view(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @answers(torch.Tensor.__hash__)
-def hash_of_tensor(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def hash_of_tensor(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A fake tensor has another address than its tensor."""
     return interpreter.call(hash, *args)
 
@@ -177,7 +179,7 @@ def _refuses_changes(interpreter: Interpreter, tensor: Any) -> bool:
 
 
 def _subclass_attribute(
-    interpreter: Interpreter, tensor: Any, real: Any, cls: type, name: str
+    interpreter: Interpreter, tensor: object, real: object, cls: type, name: str
 ) -> Any:
     """What a subclass of Tensor defines beside what every tensor has."""
     meta = interpreter.guard_context.lookup(cls, name)
@@ -198,7 +200,7 @@ def _subclass_attribute(
     raise BreakRequested("unsupported-attribute", f"{cls.__qualname__}.{name}")
 
 
-def _class_or_dict(interpreter: Interpreter, tensor: Any, name: str) -> Any:
+def _class_or_dict(interpreter: Interpreter, tensor: object, name: str) -> Any:
     if name == "__class__":
         return interpreter.guard_context.type_of(tensor)
     raise BreakRequested("unsupported-tensor", "Tensor.__dict__")
@@ -207,7 +209,7 @@ def _class_or_dict(interpreter: Interpreter, tensor: Any, name: str) -> Any:
 _GRAD: Any = torch.Tensor.grad
 
 
-def _gradient(interpreter: Interpreter, tensor: Any, real: Any) -> Any:
+def _gradient(interpreter: Interpreter, tensor: object, real: Any) -> Any:
     guard_context = interpreter.guard_context
     if real is None:
         if id(tensor) in interpreter.retaining:
@@ -223,7 +225,7 @@ def _gradient(interpreter: Interpreter, tensor: Any, real: Any) -> Any:
     return guard_context.reads[key]
 
 
-def _instance_attribute(interpreter: Interpreter, tensor: Any, real: Any, name: str) -> Any:
+def _instance_attribute(interpreter: Interpreter, tensor: object, real: object, name: str) -> Any:
     """What a program hung on a tensor itself (`param.no_decay = True`)."""
     guard_context = interpreter.guard_context
     if real is not None:
@@ -259,7 +261,9 @@ def has_of_its_own(interpreter: Interpreter, tensor: Any, name: str) -> bool:
     return False
 
 
-def store_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str, value: Any) -> None:
+def store_tensor_attribute(
+    interpreter: Interpreter, tensor: object, name: str, value: object
+) -> None:
     """`tensor.name = value`: `grad` and `data` of an input are kept back; else it breaks."""
     if type(tensor) is WrapperFake:
         store_wrapper_attribute(interpreter, tensor, name, value)
@@ -284,7 +288,7 @@ def store_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str, val
     raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")
 
 
-def _check_gradient(tensor: Any, value: Any) -> None:
+def _check_gradient(tensor: object, value: object) -> None:
     """Raise what eager raises for a gradient of another size or type: it is assigned behind the
     graph, which would have written to others by then."""
     if value is None:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _Calculate: TypeAlias = Callable[..., Any]
 
 
-def _positive_definite(call: _Calculate, value: Any, is_symmetric: Any) -> Any:
+def _positive_definite(call: _Calculate, value: object, is_symmetric: object) -> Any:
     return call(torch.Tensor.eq, call(torch.linalg.cholesky_ex, value).info, 0)
 
 
-def _positive_semidefinite(call: _Calculate, value: Any, is_symmetric: Any) -> Any:
+def _positive_semidefinite(call: _Calculate, value: object, is_symmetric: object) -> Any:
     """Of a matrix that is not symmetric, zeros: with a NaN, eigenvalues do not converge."""
     each = call(torch.Tensor.unsqueeze, call(torch.Tensor.unsqueeze, is_symmetric, -1), -1)
     eigenvalues = call(torch.linalg.eigvalsh, call(torch.where, each, value, 0.0))
@@ -50,7 +50,7 @@ def _answer(constraint: Any, of_symmetric: _Calculate) -> None:
         if not interpreter.looks_at_results:
             return interpreter.call_python(check, args, kwargs)
 
-        def call(function: Any, *given: Any) -> Any:
+        def call(function: object, *given: object) -> Any:
             return leaf_call(interpreter, function, given, {})
 
         is_symmetric = interpreter.call(type(constraints.symmetric).check, args[0], value)

@@ -28,7 +28,9 @@ _SIGNATURE = inspect.signature(functional.batch_norm)
 
 
 @answers(functional.batch_norm)
-def batch_norm(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def batch_norm(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     if SymbolicFloat not in map(type, (*args, *kwargs.values())):
         return leaf_call(interpreter, functional.batch_norm, args, kwargs)
     given = _SIGNATURE.bind(*args, **kwargs)

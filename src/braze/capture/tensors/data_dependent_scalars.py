@@ -54,7 +54,7 @@ def read_number(interpreter: Interpreter, cls: type, tensor: Any) -> Any:
     return interpreter.call(torch.Tensor.item, tensor)
 
 
-def read_whole_number(interpreter: Interpreter, tensor: Any) -> Any:
+def read_whole_number(interpreter: Interpreter, tensor: object) -> Any:
     """`int(tensor.item())` of a float. Of NaN, infinities and what 64 bits do not hold eager raises
     or counts further: checked when the program runs."""
     number = read_number(interpreter, int, tensor)
@@ -65,7 +65,7 @@ def read_whole_number(interpreter: Interpreter, tensor: Any) -> Any:
 
 
 @answers(torch.Tensor.tolist)
-def to_list(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_list(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """Of integers, symbols, each read by itself: where the user asked for numbers, and for few of
     them where no break is allowed."""
     tensor = args[0]
@@ -98,7 +98,7 @@ def _are_read(interpreter: Interpreter, tensor: Any) -> bool:
 
 def _check_of(function: Any, name: str) -> None:
     @answers(function)
-    def check(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def check(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         condition = args[0] if args else kwargs.get(name)
         if condition is True:
             return None

@@ -49,14 +49,14 @@ _LASTING = frozenset(
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-def check_question(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_question(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Break before a call of PyTorch's C code on tensors that is neither an operator nor known."""
     refused = _refused_name(function) if type(function) in _LASTING else None
     if refused is not None and (_has_tensor(args) or _has_tensor(tuple(kwargs.values()))):
         raise BreakRequested("unsupported-tensor", refused)
 
 
-def check_foreign(function: Any, args: tuple[Any, ...]) -> None:
+def check_foreign(function: Any, args: tuple[object, ...]) -> None:
     """Break before C code that is not PyTorch's asks a fake tensor for what it is as an object: its
     size in memory, its references, what it would be pickled as."""
     owner = getattr(function, "__objclass__", None)
@@ -68,12 +68,16 @@ def check_foreign(function: Any, args: tuple[Any, ...]) -> None:
 _OF_OBJECTS = frozenset({"__sizeof__", "__reduce__", "__reduce_ex__", "__getstate__", "__dir__"})
 
 
-def _asks_objects(function: Any) -> bool:
+def _asks_objects(function: object) -> bool:
     return getattr(function, "__module__", None) in ("sys", "gc")
 
 
 def check_answer(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, wrapped: bool
+    function: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    result: object,
+    wrapped: bool,
 ) -> None:
     """Break where a call on tensors gave something that neither the tracer recorded nor a row
     knows. wrapped: results may be functorch's wrappers of fake tensors."""
@@ -112,7 +116,7 @@ def _has_tensor(values: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _refused_name(function: Any) -> str | None:
+def _refused_name(function: object) -> str | None:
     """The name of a C function that may not be called on tensors; None for others."""
     if isinstance(function, _DESCRIPTORS):
         owner = function.__objclass__
@@ -136,7 +140,7 @@ def _refused_name(function: Any) -> str | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _may_answer(function: Any) -> bool:
+def _may_answer(function: object) -> bool:
     """Whether what a function gives is believed, though it is no tensor."""
     if isinstance(function, _DESCRIPTORS):
         return function.__name__ in QUESTIONS
@@ -154,7 +158,7 @@ def _may_answer(function: Any) -> bool:
     return home in _OPERATOR_HOMES and (name in QUESTIONS or gives_nothing(name))
 
 
-def _label(function: Any) -> str:
+def _label(function: object) -> str:
     """Module and name of a function; namespace and name of an operator."""
     if isinstance(function, OpOverload):
         return function._schema.name.replace("::", ".")

@@ -31,7 +31,9 @@ class IndexMode:
 
 
 @answers(*MODE_ENTRIES)
-def enter_mode(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def enter_mode(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A mode sees all that follows: only one is known whose effect capture has by itself."""
     if not args or not is_index_mode(args[0]):
         raise BreakRequested("global-state", "a torch mode that the program enters")
@@ -40,7 +42,9 @@ def enter_mode(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(MODE_EXIT)
-def leave_mode(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def leave_mode(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A mode that began outside is not the frame's to leave."""
     modes = [entered for entered in interpreter.entered if type(entered) is IndexMode]
     if not args or not is_index_mode(args[0]) or not modes:
@@ -50,12 +54,16 @@ def leave_mode(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 
 @answers(IndexingByTensors.__enter__)
-def enter_region(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def enter_region(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     interpreter.entered.append(IndexMode(interpreter))
 
 
 @answers(IndexingByTensors.__exit__)
-def leave_region(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def leave_region(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     (*_, mode) = (entered for entered in interpreter.entered if type(entered) is IndexMode)
     interpreter.entered.remove(mode)
     mode.__exit__()

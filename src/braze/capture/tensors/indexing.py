@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def tensor_item(interpreter: Interpreter, tensor: Any, key: Any) -> Any:
+def tensor_item(interpreter: Interpreter, tensor: object, key: object) -> Any:
     """`tensor[key]`."""
     if interpreter.index_modes:
         lookup = _lookup(interpreter, tensor, key)
@@ -38,7 +38,7 @@ def tensor_item(interpreter: Interpreter, tensor: Any, key: Any) -> Any:
     return leaf_call(interpreter, operator.getitem, (tensor, key), {})
 
 
-def store_tensor_item(interpreter: Interpreter, tensor: Any, key: Any, value: Any) -> None:
+def store_tensor_item(interpreter: Interpreter, tensor: object, key: object, value: object) -> None:
     """`tensor[key] = value`."""
     key = _with_indices(interpreter, _with_numbers(interpreter, key))
     dims = _symbolic_dims(tensor, key)
@@ -47,7 +47,7 @@ def store_tensor_item(interpreter: Interpreter, tensor: Any, key: Any, value: An
     leaf_call(interpreter, operator.setitem, (tensor, key, value), {})
 
 
-def _lookup(interpreter: Interpreter, tensor: Any, key: Any) -> list[Any] | None:
+def _lookup(interpreter: Interpreter, tensor: Any, key: object) -> list[Any] | None:
     """The tensors that a key consists of, integers among them; None if it has other parts."""
     parts = pytree.tree_leaves(key)
     if not parts or not all(
@@ -61,7 +61,7 @@ def _lookup(interpreter: Interpreter, tensor: Any, key: Any) -> list[Any] | None
     ]
 
 
-def _with_indices(interpreter: Interpreter, key: Any) -> Any:
+def _with_indices(interpreter: Interpreter, key: object) -> Any:
     """The key with tensors in place of lists among whose integers are symbols: C++ makes such of
     lists, and asks for the numbers."""
     if type(key) is tuple:
@@ -93,7 +93,7 @@ def _with_numbers(interpreter: Interpreter, key: Any) -> Any:
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
 
-def _symbolic_dims(tensor: Any, key: Any) -> Sequence[int]:
+def _symbolic_dims(tensor: Any, key: object) -> Sequence[int]:
     """The tensor's dimensions that the symbolic integers of a key are for; none where there are
     none, or the key has parts of another kind than tensors, slices and integers."""
     parts = key if type(key) is tuple else (key,)
@@ -120,7 +120,7 @@ def _dims_taken(part: Any) -> int | None:
     return 0 if part is None or part is ... else None
 
 
-def _selected(interpreter: Interpreter, tensor: Any, dims: Sequence[int], key: Any) -> Any:
+def _selected(interpreter: Interpreter, tensor: object, dims: Sequence[int], key: object) -> Any:
     """The view of one row for each symbolic integer: eager takes integers first, too."""
     parts = key if type(key) is tuple else (key,)
     numbers = [part for part in parts if type(part) is ProgramInt]
@@ -129,6 +129,6 @@ def _selected(interpreter: Interpreter, tensor: Any, dims: Sequence[int], key: A
     return tensor
 
 
-def _without_symbols(key: Any) -> tuple[Any, ...]:
+def _without_symbols(key: object) -> tuple[Any, ...]:
     parts = key if type(key) is tuple else (key,)
     return tuple([part for part in parts if type(part) is not ProgramInt])

@@ -44,8 +44,8 @@ class FunctionTrace(NamedTuple):
 
 def trace_function(
     interpreter: Interpreter,
-    function: Callable[..., Any],
-    operands: Sequence[Any],
+    function: Callable[..., object],
+    operands: Sequence[object],
     writes: Callable[[str], BaseException] = _breaks,
 ) -> FunctionTrace:
     """Interpret a function that may only compute. writes: what is raised where it writes."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @answers(SCAN)
-def scan(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def scan(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """A node that carries values from row to row; its turns one by one where it cannot be."""
     named = dict(zip(("combine", "init", "rows", "additional_inputs"), args)) | kwargs
     combine, *given = (*named.values(), ())[:4]
@@ -63,7 +63,7 @@ def scan(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 @answers(MAP)
-def map_rows(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def map_rows(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """A node that calls a function for each row; its turns one by one where it cannot be."""
     function, *given = args
     rows, more = (tuple(interpreter.side_effects.contents(part)) for part in given)
@@ -80,7 +80,9 @@ def map_rows(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(ASSOCIATIVE)
-def associative(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def associative(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """A loop over distances; PyTorch's own recursion under a transform of torch.func."""
     combine, leaves = args[:2]
     rows, place = tuple(interpreter.side_effects.contents(leaves)), _place(interpreter)
@@ -110,7 +112,7 @@ class _Turn(NamedTuple):
 
 
 def _fits(
-    interpreter: Interpreter, carried: Sequence[Any], rows: Sequence[Any], place: Any
+    interpreter: Interpreter, carried: Sequence[object], rows: Sequence[Any], place: object
 ) -> bool:
     """Whether there are rows, as many of each, and all are tensors of the frame."""
     if interpreter.transforms or place in interpreter.request.refusing:
@@ -129,7 +131,7 @@ def _traced(
     function: Any,
     carried: tuple[Any, ...],
     rows: tuple[Any, ...],
-    more: tuple[Any, ...],
+    more: tuple[object, ...],
 ) -> _Turn:
     """The function of a turn, traced until it is known what gradients flow through."""
     records = torch.is_grad_enabled()
@@ -188,7 +190,7 @@ def _recorded(interpreter: Interpreter, turn: _Turn, trees: Any) -> Any:
     return tuple(parts)
 
 
-def _flattened(interpreter: Interpreter, tree: Any) -> tuple[list[Any], Any]:
+def _flattened(interpreter: Interpreter, tree: object) -> tuple[list[Any], Any]:
     """The leaves of what the program's function gives, and how they hang together."""
     leaves, structure = interpreter.call(pytree.tree_flatten, tree)
     return list(interpreter.side_effects.contents(leaves)), structure
@@ -218,6 +220,6 @@ def _place(interpreter: Interpreter) -> tuple[Any, int]:
     return frame.code, frame.index
 
 
-def _unrolled(refused: BreakRequested, place: tuple[Any, int]) -> BaseException:
+def _unrolled(refused: BreakRequested, place: tuple[object, int]) -> BaseException:
     """What the capture is ended by: another one in which the turns are unrolled."""
     return UnrollRequested(place) if refused.code == "condition" else refused

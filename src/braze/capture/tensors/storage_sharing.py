@@ -10,14 +10,13 @@ elements of the storage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor
 from braze.tracing.finalize import steps_of
 
 
-def check_shared_memory(results: Sequence[Any]) -> None:
+def check_shared_memory(results: Sequence[object]) -> None:
     """Raise Untraceable where a result is such a one."""
     for result in results:
         if type(result) is not TracedTensor:

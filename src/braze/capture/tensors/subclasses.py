@@ -25,7 +25,7 @@ PLAIN_RESULTS = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 
 
 def result_class(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> type | None:
     """The class that a call's results get, or None: of the arguments' classes, the most derived,
     which all others must be bases of."""
@@ -45,7 +45,7 @@ def result_class(
     return chosen
 
 
-def check_made_plainly(interpreter: Interpreter, cls: type, args: tuple[Any, ...]) -> None:
+def check_made_plainly(interpreter: Interpreter, cls: type, args: tuple[object, ...]) -> None:
     """A break unless `cls(*args)` is what `torch.Tensor(*args)` of plain tensors is, but for the
     class."""
     classes = interpreter.guard_context.classes_of
@@ -75,7 +75,9 @@ def of_class(interpreter: Interpreter, result: Any, cls: type, args: tuple[Any, 
 
 
 @answers(torch.Tensor.as_subclass)
-def as_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def as_subclass(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """Another tensor object on the same memory."""
     tensor, cls = args if not kwargs else (*args, kwargs["cls"])
     if not isinstance(cls, type) or not issubclass(cls, torch.Tensor):
@@ -87,7 +89,7 @@ def as_subclass(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
     return made
 
 
-def _fakes(value: Any) -> Iterator[Any]:
+def _fakes(value: object) -> Iterator[Any]:
     if type(value) is TracedTensor:
         yield value
     elif issubclass(type(value), (list, tuple)):

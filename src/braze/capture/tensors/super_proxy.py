@@ -16,13 +16,13 @@ class SuperOfTensor:
     """What `super(start, owner)` is for a fake tensor of class `cls`, under the names that
     Python's has them."""
 
-    def __init__(self, start: type, owner: Any, cls: type) -> None:
+    def __init__(self, start: type, owner: object, cls: type) -> None:
         self.__thisclass__ = start
         self.__self__ = owner
         self.__self_class__ = cls
 
 
-def make_super(interpreter: Interpreter, start: Any, owner: Any) -> Any:
+def make_super(interpreter: Interpreter, start: Any, owner: object) -> Any:
     """`super(start, owner)`."""
     if type(owner) not in TENSORS:
         return interpreter.native(super, start, owner)

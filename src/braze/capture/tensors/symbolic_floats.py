@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @answers(torch.Tensor.item)
-def item(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def item(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """Of a floating point tensor with one element on the CPU, a symbolic float."""
     tensor = args[0]
     if kwargs or len(args) > 1 or not is_number(interpreter, tensor):
@@ -49,7 +49,7 @@ def item(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
     return number_of(interpreter.tracer, tensor)
 
 
-def is_number(interpreter: Interpreter, tensor: Any) -> bool:
+def is_number(interpreter: Interpreter, tensor: object) -> bool:
     """Whether the number that a tensor holds is computed with in the graph."""
     tracer = interpreter.tracer
     if interpreter.transforms or not holds_number(tracer, tensor):
@@ -57,11 +57,11 @@ def is_number(interpreter: Interpreter, tensor: Any) -> bool:
     return tracer.known_data(tensor) is None
 
 
-def _function(python: Callable[..., float], op: Any) -> None:
+def _function(python: Callable[..., float], op: object) -> None:
     """A function of `math`; of a symbolic float it is an operator of the graph."""
 
     @answers(python)
-    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         args = tuple([float_size(interpreter, value) for value in args])
         if len(args) == 1 and is_from_outside(args[0]) and not kwargs:
             safe = python in _SAFE and args[0].is_positive
@@ -73,7 +73,7 @@ def _function(python: Callable[..., float], op: Any) -> None:
         return call_natively(interpreter, python, args, kwargs)
 
 
-def _is_positive(interpreter: Interpreter, number: Any) -> bool:
+def _is_positive(interpreter: Interpreter, number: object) -> bool:
     found: bool = interpreter.native(is_guarded_positive, number)
     return found
 
@@ -88,7 +88,7 @@ for _name in "sqrt exp log sin cos tanh".split():
 
 
 @answers(math.pow)
-def power(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """As the operator, of floats; of a base that is not positive it raises where that does not."""
     found = tuple([float_size(interpreter, value) for value in args])
     kinds = {type(value) for value in found}
@@ -109,7 +109,7 @@ _ARITHMETIC = frozenset({"__add__", "__sub__", "__mul__", "__truediv__", "__pow_
 _FLOATS = (float, SymbolicFloat)
 
 
-def float_size(interpreter: Interpreter, value: Any) -> Any:
+def float_size(interpreter: Interpreter, value: object) -> Any:
     """A symbolic size as a symbolic float; anything else as it is."""
     if type(value) is ProgramInt and interpreter.tracer.gives_numbers:
         return interpreter.native(float_of, interpreter.tracer, value)
@@ -117,7 +117,7 @@ def float_size(interpreter: Interpreter, value: Any) -> Any:
 
 
 def with_float_sizes(
-    interpreter: Interpreter, method: str, left: Any, right: Any
+    interpreter: Interpreter, method: str, left: object, right: object
 ) -> tuple[Any, Any]:
     """The operands of an operator, sizes as floats where its result is one."""
     if method not in _ARITHMETIC:
@@ -134,7 +134,7 @@ def with_float_sizes(
     return float_size(interpreter, left), float_size(interpreter, right)
 
 
-def whole_part(interpreter: Interpreter, number: Any, up: bool = False) -> Any:
+def whole_part(interpreter: Interpreter, number: object, up: bool = False) -> Any:
     """`math.floor(number)` (or `math.ceil`) of a quotient of sizes, a size; else None."""
     if type(number) is not SymbolicFloat or number.ratio is None or not number.is_positive:
         return None
@@ -146,7 +146,7 @@ def whole_part(interpreter: Interpreter, number: Any, up: bool = False) -> Any:
 
 def _rounding(python: Callable[[float], int], up: bool) -> None:
     @answers(python)
-    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         found = whole_part(interpreter, args[0], up) if len(args) == 1 and not kwargs else None
         return call_natively(interpreter, python, args, kwargs) if found is None else found
 
@@ -156,7 +156,9 @@ _rounding(math.ceil, up=True)
 
 
 @answers(torch.sym_float)
-def symbolic_float(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def symbolic_float(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`float(n)` too. Where graphs compute no numbers, the size is one value from here on."""
     if len(args) == 1 and type(args[0]) is ProgramInt:
         found = float_size(interpreter, args[0])

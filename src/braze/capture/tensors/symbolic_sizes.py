@@ -183,7 +183,7 @@ class DynamicSizes:
         return self.facts
 
     def _stride(
-        self, source: Source, shape: list[Any], numbers: tuple[int, ...], changed: set[int]
+        self, source: Source, shape: list[object], numbers: tuple[int, ...], changed: set[int]
     ) -> tuple[Any, ...]:
         """Strides in terms of the sizes, where those explain them."""
         made: list[Any] = list(numbers)
@@ -303,7 +303,7 @@ def _guard_of(assumed: Assumed, expr: Expr, sources: tuple[tuple[Symbol, Source]
     return Guard(None, GuardKind.SIZES, condition, assumed.origin or UNKNOWN)
 
 
-def _steps_of_larger(real: torch.Tensor, shape: Sequence[Any]) -> tuple[int, ...]:
+def _steps_of_larger(real: torch.Tensor, shape: Sequence[object]) -> tuple[int, ...]:
     """Strides that the tensor would have, were its sizes those that the capture goes on with."""
     if not real.is_contiguous():
         return real.stride()
@@ -314,7 +314,7 @@ def _steps_of_larger(real: torch.Tensor, shape: Sequence[Any]) -> tuple[int, ...
     return tuple(reversed(made))
 
 
-def _silent(*arguments: Any) -> None:
+def _silent(*arguments: object) -> None:
     return None
 
 

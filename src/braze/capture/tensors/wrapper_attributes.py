@@ -121,7 +121,7 @@ def _missing(interpreter: Interpreter, tensor: WrapperFake, name: str) -> Any:
 
 
 def store_wrapper_attribute(
-    interpreter: Interpreter, tensor: WrapperFake, name: str, value: Any
+    interpreter: Interpreter, tensor: WrapperFake, name: str, value: object
 ) -> None:
     """`tensor.name = value`, of a tensor that the program made in this frame."""
     if name == "requires_grad":

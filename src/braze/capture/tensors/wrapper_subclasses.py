@@ -33,7 +33,7 @@ _POLICIES = (
 
 
 def intercept(
-    interpreter: Interpreter, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, op: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """What an operator gives below autograd whose arguments have wrappers among them: what the
     first of their classes says that does not answer NotImplemented."""
@@ -69,7 +69,7 @@ def _seen(value: Any) -> Any:
 
 @answers(make_wrapper)
 def make_wrapper_subclass(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     """`Tensor._make_wrapper_subclass(cls, size, ...)`."""
     cls, *rest = args
@@ -109,11 +109,11 @@ def correct_aliasing(
     raise BreakRequested("unsupported-tensor", f"{function} on tensor subclasses")
 
 
-def _named(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[Any, Any, Any, Any]:
+def _named(func: object, args: object, kwargs: object, out: object) -> tuple[Any, Any, Any, Any]:
     return func, args, kwargs, out
 
 
-def rebuilt_wrapper(cls: type, leaf: bool, *args: Any, **kwargs: Any) -> torch.Tensor:
+def rebuilt_wrapper(cls: type, leaf: bool, *args: object, **kwargs: object) -> torch.Tensor:
     """The tensor that `Tensor._make_wrapper_subclass(cls, *args, **kwargs)` made in the frame."""
     made: torch.Tensor = make_wrapper(cls, *args, **{**kwargs, "requires_grad": leaf})
     return made

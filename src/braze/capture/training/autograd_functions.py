@@ -70,18 +70,18 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
         """What the program has not set."""
         raise AttributeError(name)
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: object) -> None:
         """Keep tensors for the backward."""
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: object) -> None:
         """Keep tensors for forward-mode gradients, which are not taken."""
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: object) -> None:
         """Say which outputs have no gradients."""
         self._said_non_differentiable = tensors
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: object) -> None:
         """Say which inputs are written to."""
         self._said_dirty = tensors
 
@@ -91,7 +91,7 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
 
 
 @answers(InlinedContext.__getattr__)
-def ask_node(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_node(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """An attribute of `ctx` that the program has not set: autograd's node may have it."""
     context, name = args
     if name in OF_NODES:
@@ -228,7 +228,7 @@ class Application:
 
     # --- what autograd asks for
 
-    def forward(self, node: Any, values: Sequence[Any]) -> Any:
+    def forward(self, node: Any, values: Sequence[object]) -> Any:
         """The program's forward, and what it says of it, told to autograd's node."""
         interpreter, guard_context = self.interpreter, self.interpreter.guard_context
         given = node.needs_input_grad[1:]
@@ -255,12 +255,14 @@ class Application:
         node.set_materialize_grads(said["_said_materialize"])
         return result
 
-    def backward(self, call: Callable[..., Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    def backward(self, call: Callable[..., object], gradients: Sequence[object]) -> tuple[Any, ...]:
         """The program's backward, by `call`: a gradient for each argument of the forward."""
         self.context.saved_tensors = self.node.saved_tensors
         return self._call_backward(call, gradients)
 
-    def _call_backward(self, call: Callable[..., Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    def _call_backward(
+        self, call: Callable[..., object], gradients: Sequence[object]
+    ) -> tuple[Any, ...]:
         context = self.context
         if getattr(self.cls, "boxed_grads_call", False):
             gradients = (list(gradients),)
@@ -395,7 +397,7 @@ class Application:
             del recorded[start:]
         return saved
 
-    def _incoming(self, tangents: Sequence[Any], number: int, kind: Any) -> Any:
+    def _incoming(self, tangents: Sequence[object], number: int, kind: Any) -> Any:
         """What the backward gets for one thing that the forward returned."""
         if number >= 0:
             return tangents[number]
@@ -468,7 +470,7 @@ class _Outside:
         kwargs = tuple([(name, self._without(argument)) for name, argument in node.kwargs])
         return replace(node, args=args, kwargs=kwargs)
 
-    def _without(self, argument: Any) -> Any:
+    def _without(self, argument: object) -> Any:
         if isinstance(argument, (list, tuple)):
             return type(argument)([self._without(item) for item in argument])
         if not isinstance(argument, SymbolicSize):
@@ -493,12 +495,12 @@ class _Interpreted(torch.autograd.Function):
     """What autograd sees of a program's function."""
 
     @staticmethod
-    def forward(ctx: Any, application: Application, *values: Any) -> Any:
+    def forward(ctx: Any, application: Application, *values: object) -> Any:
         ctx.application = application
         return application.forward(ctx, values)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: object) -> Any:
         application = ctx.application
         return (None, *application.backward(application.interpreter.call_raising, gradients))
 
@@ -506,7 +508,7 @@ class _Interpreted(torch.autograd.Function):
 _apply = quick_apply(_Interpreted)
 
 
-def _needs_gradient(argument: Any) -> bool:
+def _needs_gradient(argument: object) -> bool:
     return type(argument) is TracedTensor and argument.requires_grad
 
 
@@ -531,7 +533,7 @@ def _applied(cls: Any) -> Any:
 
 
 def _positional(
-    interpreter: Interpreter, cls: Any, values: list[Any], kwargs: dict[str, Any]
+    interpreter: Interpreter, cls: Any, values: list[object], kwargs: dict[str, object]
 ) -> list[Any]:
     """The arguments of the forward in its order, as `apply` binds them."""
     setup = _found(interpreter.guard_context, cls, "setup_context")

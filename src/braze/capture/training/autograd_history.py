@@ -54,12 +54,12 @@ def used_up_recipe(interpreter: Interpreter, tensor: Any, result: Any) -> Recipe
     return NewCall(rebuild_used_up, (result(tensor), *sources))
 
 
-def holds_all_gradients(interpreter: Interpreter, results: Sequence[Any]) -> bool:
+def holds_all_gradients(interpreter: Interpreter, results: Sequence[object]) -> bool:
     """Whether a backward ran in the frame and nothing leaves it that can be differentiated."""
     return bool(interpreter.backwards) and not any(_is_live(interpreter, r) for r in results)
 
 
-def check_hooks(interpreter: Interpreter, results: Sequence[Any]) -> None:
+def check_hooks(interpreter: Interpreter, results: Sequence[object]) -> None:
     """Raise CannotRebuild where tensors of the frame have hooks that a later backward would call,
     or leave it with a gradient that they retain."""
     if not interpreter.hooked:

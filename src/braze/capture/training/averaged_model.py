@@ -26,7 +26,7 @@ _UPDATE: Any = AveragedModel.update_parameters
 
 @answers(_UPDATE)
 def update_parameters(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """The update for the first time, and for all others."""
     count = interpreter.attribute(args[0], "n_averaged")

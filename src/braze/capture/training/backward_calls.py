@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 
 @answers(torch.Tensor.backward)
-def tensor_backward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def tensor_backward(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`tensor.backward(gradient, retain_graph, create_graph, inputs)`."""
     given = _bound(torch.Tensor.backward, args, kwargs)
     tangents = [given["gradient"]]
@@ -46,7 +48,7 @@ def tensor_backward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dic
 
 
 @answers(torch.autograd.backward)
-def backward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def backward(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """`torch.autograd.backward(tensors, grad_tensors, ...)`."""
     given = _bound(torch.autograd.backward, args, kwargs)
     if given["grad_variables"] is not None:
@@ -57,7 +59,7 @@ def backward(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(torch.autograd.grad)
-def grad(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def grad(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """`torch.autograd.grad(outputs, inputs, ...)`."""
     given = _bound(torch.autograd.grad, args, kwargs)
     if given["outputs"] is None or given["inputs"] is None:
@@ -92,7 +94,7 @@ def grad(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
 # --- private ---------------------------------------------------------------------------------
 
 
-def _bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bound(function: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -116,7 +118,7 @@ def _listed(interpreter: Interpreter, given: Any, count: int = 0) -> list[Any]:
     return list(given)
 
 
-def _check(interpreter: Interpreter, results: Sequence[Any]) -> None:
+def _check(interpreter: Interpreter, results: Sequence[object]) -> None:
     if interpreter.transforms or interpreter.request.is_watched is None:
         raise _needs_history("backward()")
     if torch.is_anomaly_enabled():
@@ -147,7 +149,10 @@ def _tangents(
 
 
 def _backward(
-    interpreter: Interpreter, results: Sequence[Any], given: Sequence[Any], options: dict[str, Any]
+    interpreter: Interpreter,
+    results: Sequence[Any],
+    given: Sequence[object],
+    options: dict[str, object],
 ) -> None:
     only = options["inputs"]
     if only is not None:
@@ -180,7 +185,7 @@ def _leaves(interpreter: Interpreter) -> list[Any]:
 
 
 def _note(
-    interpreter: Interpreter, results: Sequence[Any], keeps: bool, ends: Sequence[Any] | None
+    interpreter: Interpreter, results: Sequence[Any], keeps: bool, ends: Sequence[object] | None
 ) -> None:
     roots = [result.grad_fn for result in results if result.grad_fn is not None]
     freed = [] if keeps else [n for n in executed_nodes(roots, ends) if saves_tensors(n)]
@@ -217,7 +222,8 @@ def _check_leaves(interpreter: Interpreter, leaves: Sequence[Any]) -> None:
         real = interpreter.tracer.real_of(leaf)
         if real is None or not real.is_leaf:
             raise _needs_history("backward() of a history from before the frame")
-        if interpreter.request.is_watched(real):
+        is_watched = interpreter.request.is_watched
+        if is_watched is None or is_watched(real):
             raise _needs_history("backward() to a leaf with hooks")
         guard_context.unwatched[id(leaf)] = guard_context.known[id(leaf)][1]
         guard_context.watched_at = interpreter.origin("backward")
@@ -253,7 +259,7 @@ def _own(interpreter: Interpreter, leaf: Any, gradient: Any, start: int, owned: 
         return unnoted_call(interpreter, torch.Tensor.copy_, (empty, gradient), {})
 
 
-def _is_restrided(leaf: TensorType, found: Sequence[Any]) -> bool:
+def _is_restrided(leaf: TensorType, found: Sequence[object]) -> bool:
     """Whether eager's accumulation makes a gradient without elements anew, in the strides of the
     leaf: where these leave no gaps and the gradient has others."""
     several = [(n, step) for n, step in zip(leaf.shape, leaf.stride) if n > 1]
@@ -269,7 +275,7 @@ def _size(shape: Sequence[Any]) -> Any:
     return count
 
 
-def _accumulate(interpreter: Interpreter, leaf: Any, gradient: Any) -> None:
+def _accumulate(interpreter: Interpreter, leaf: Any, gradient: object) -> None:
     """`leaf.grad` becomes the gradient, or is added to in place."""
     before = interpreter.attribute(leaf, "grad")
     if before is None and interpreter.tracer.real_of(leaf) is None:

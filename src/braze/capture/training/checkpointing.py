@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def note_checkpoint(interpreter: Interpreter, made: Any) -> None:
+def note_checkpoint(interpreter: Interpreter, made: object) -> None:
     """Remember what a reentrant checkpoint gave: autograd's node, the step before which the frame
     can be left, and the checkpoint's call."""
     place = _call(interpreter)
@@ -38,7 +38,7 @@ def note_checkpoint(interpreter: Interpreter, made: Any) -> None:
             interpreter.checkpoints.append((result.grad_fn, interpreter.outer_step, place))
 
 
-def check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, object]) -> None:
     """Break where a checkpoint's options ask for more than that less is kept for the backward."""
     contexts = options.get("context_fn", noop_context_fn)
     if contexts is not noop_context_fn and not _only_selects(contexts):
@@ -51,9 +51,9 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def call_checkpointed(
     interpreter: Interpreter,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    options: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    options: Mapping[str, object],
 ) -> Any:
     """The function of a checkpoint, whose results carry gradients: eager calls it once more in the
     backward. What it writes then is written twice, and numbers that it draws are others unless the
@@ -95,7 +95,7 @@ def check_number_of_result(interpreter: Interpreter, tensor: Any) -> None:
 
 
 def check_checkpoints(
-    interpreter: Interpreter, results: Sequence[Any], inputs: Sequence[Any], what: str
+    interpreter: Interpreter, results: Sequence[object], inputs: Sequence[object], what: str
 ) -> None:
     """Break where gradients of these inputs lead through a reentrant checkpoint. what: the call, as
     a user writes it."""
@@ -144,7 +144,7 @@ def _writes(interpreter: Interpreter) -> tuple[Any, ...]:
     return interpreter.marks(), sum([(place.base or place).version for place in places])
 
 
-def _only_selects(contexts: Any) -> bool:
+def _only_selects(contexts: object) -> bool:
     """Whether a `context_fn` only chooses what is kept: selective checkpoint."""
     if not isinstance(contexts, functools.partial):
         return False
@@ -162,7 +162,7 @@ def _refused(what: str) -> BreakRequested:
     return BreakRequested("unsupported-tensor", problem)
 
 
-def _nodes(tensors: Sequence[Any]) -> list[Any]:
+def _nodes(tensors: Sequence[object]) -> list[Any]:
     found = [tensor.grad_fn for tensor in tensors if type(tensor) is TracedTensor]
     return [node for node in found if node is not None]
 

@@ -41,7 +41,7 @@ def data_of(interpreter: Interpreter, tensor: Any, slot: Any) -> Any:
     return found
 
 
-def assign_data(interpreter: Interpreter, tensor: Any, value: Any) -> None:
+def assign_data(interpreter: Interpreter, tensor: Any, value: object) -> None:
     """`tensor.data = value`."""
     reason = _refusal(interpreter, tensor, value)
     if reason:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def check_data_writes(interpreter: Interpreter, results: Sequence[Any]) -> None:
+def check_data_writes(interpreter: Interpreter, results: Sequence[object]) -> None:
     """Raise CannotRebuild where an operator that autograd knows read, or made, what a write through
     `x.data` changed."""
     recorder = interpreter.tracer.recorder
@@ -100,5 +100,5 @@ def _root(value: Value, makers: dict[Value, Call]) -> Value:
     return value
 
 
-def _is_view(op: Any) -> bool:
+def _is_view(op: object) -> bool:
     return isinstance(op, torch._ops.OpOverload) and describe_op(op).kind is OperatorKind.VIEW

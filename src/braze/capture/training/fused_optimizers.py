@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _replace(fused: Any, plain: Any) -> None:
     @answers(fused)
-    def step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def step(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         parameters = interpreter.side_effects.contents(args[0])
         on_cpu = all(p.device.type == "cpu" for p in parameters)
         # Where a scaler of gradients has told it to skip, the kernel looks at that itself.
@@ -35,7 +35,7 @@ def _replace(fused: Any, plain: Any) -> None:
         return result
 
 
-def _written_by_kernel(interpreter: Interpreter, fused: Any, args: tuple[Any, ...]) -> list[Any]:
+def _written_by_kernel(interpreter: Interpreter, fused: Any, args: tuple[object, ...]) -> list[Any]:
     """What the lists of tensors hold that a step is given, but the counters."""
     lists = [x for name, x in zip(fused.__code__.co_varnames, args) if name != "state_steps"]
     return [
@@ -52,6 +52,6 @@ for _fused, _plain in FUSED_STEPS.items():
 
 @answers(*DATA_DEPENDENT_STEPS)
 def step_that_breaks(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     raise BreakRequested("optimizer", type(args[0]).__qualname__)

@@ -34,7 +34,9 @@ _MAYBE_STEP: Any = private.maybe_opt_step
 
 
 @answers(_MAYBE_STEP)
-def maybe_step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def maybe_step(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """The step of an optimizer whose gradients were looked at for infinities."""
     _, optimizer, state, *rest = args
     found = interpreter.item(state, "found_inf_per_device")
@@ -67,7 +69,7 @@ def _outside(tracer: Tracer) -> list[TracedTensor]:
 
 
 def _written_by(
-    interpreter: Interpreter, step: Any, args: list[Any], kwargs: dict[str, Any]
+    interpreter: Interpreter, step: object, args: list[object], kwargs: dict[str, object]
 ) -> list[tuple[Place, Value]]:
     """Make the step. Gives the memory that it wrote to and did not make, with what it held."""
     recorder = interpreter.tracer.recorder

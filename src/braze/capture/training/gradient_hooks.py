@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @answers(torch.Tensor.register_post_accumulate_grad_hook)
 def register_accumulate_hook(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """`leaf.register_post_accumulate_grad_hook(hook)`, of a leaf from outside."""
     function = torch.Tensor.register_post_accumulate_grad_hook
@@ -38,7 +38,9 @@ def register_accumulate_hook(
 
 
 @answers(torch.Tensor.register_hook)
-def register_hook(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def register_hook(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`tensor.register_hook(hook)`: gives a handle, as eager does."""
     given = dict(zip(("tensor", "hook"), args)) | kwargs
     tensor = given["tensor"]
@@ -51,7 +53,9 @@ def register_hook(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[
 
 
 @answers(torch.Tensor.retain_grad)
-def retain_grad(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def retain_grad(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
     """`tensor.retain_grad()`: a backward in the frame leaves its gradient."""
     (tensor,) = args
     if type(tensor) is TracedTensor and tensor.requires_grad and tensor.is_leaf:
@@ -63,7 +67,7 @@ def retain_grad(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
         unnoted_call(interpreter, torch.Tensor.retain_grad, (tensor,), {})
 
 
-def _check_computed(interpreter: Interpreter, tensor: Any, name: str) -> None:
+def _check_computed(interpreter: Interpreter, tensor: object, name: str) -> None:
     if (
         interpreter.transforms
         or interpreter.request.is_watched is None
@@ -75,7 +79,9 @@ def _check_computed(interpreter: Interpreter, tensor: Any, name: str) -> None:
 
 
 @answers(torch.Tensor.detach_)
-def detach_in_place(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def detach_in_place(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     """Of a view it raises; a result that views nothing but what was made here is no view later."""
     (tensor,) = args
     if type(tensor) is TracedTensor and tensor._is_view():

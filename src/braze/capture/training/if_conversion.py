@@ -76,7 +76,7 @@ def took_both(interpreter: Interpreter, frame: Frame, sign: str, left: Any, righ
     return True
 
 
-def _is_asked_of_data(left: Any, right: Any) -> bool:
+def _is_asked_of_data(left: object, right: object) -> bool:
     numbers = [x for x in (left, right) if type(x) is SymbolicFloat]
     plain = all(type(x) in (SymbolicFloat, float, int) for x in (left, right))
     return plain and any(number.hint is None for number in numbers)
@@ -110,7 +110,7 @@ def _side(interpreter: Interpreter, frame: Frame, start: int, join: int) -> _Sid
     return _Side(copy, written)
 
 
-def written_by(interpreter: Interpreter, run: Callable[[], Any]) -> tuple[Any, Written]:
+def written_by(interpreter: Interpreter, run: Callable[[], object]) -> tuple[Any, Written]:
     """What `run` gives, and what it wrote to tensors, which is taken back. Raises BreakRequested
     where it changes something else."""
     recorder = interpreter.tracer.recorder
@@ -182,7 +182,7 @@ def _chosen_locals(
     return {name: _chosen(interpreter, condition, one[name], other[name]) for name in one}
 
 
-def _chosen(interpreter: Interpreter, condition: Value, first: Any, second: Any) -> Any:
+def _chosen(interpreter: Interpreter, condition: Value, first: object, second: object) -> Any:
     """One of two values of a local variable, or of an entry of the stack."""
     if first is second or type(second) is Unread:
         return first

@@ -32,7 +32,7 @@ _CODE, _WHAT = "module-change", "the sizes of a lazy module"
 _OWN_MODULES = "torch.nn.modules."
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -46,7 +46,7 @@ def infer_sizes(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
     if bound is not module or not _may_come_first(interpreter, module, of_torch):
         raise BreakRequested(_CODE, _WHAT)
 
-    def real(tensor: Any) -> Any:
+    def real(tensor: object) -> Any:
         return _metadata(tensor) if of_torch else _given(interpreter, tensor)
 
     given = _each((values, named), real, interpreter.side_effects.native)
@@ -66,7 +66,7 @@ class _Metadata:
     device: torch.device
 
 
-def _may_come_first(interpreter: Interpreter, module: Any, of_torch: bool) -> bool:
+def _may_come_first(interpreter: Interpreter, module: object, of_torch: bool) -> bool:
     """Whether nobody can tell a call of the module's from one before all that the frame did.
     of_torch: it reads no data."""
     entered = interpreter.entered_state
@@ -82,7 +82,9 @@ def _may_come_first(interpreter: Interpreter, module: Any, of_torch: bool) -> bo
     return not any(has_effects(call[0]) for call in tracer.recorder.calls)
 
 
-def _each(value: Any, leaf: Callable[[Any], Any], plain: Callable[[Any], Any] = _same) -> Any:
+def _each(
+    value: Any, leaf: Callable[[object], object], plain: Callable[[object], object] = _same
+) -> Any:
     """An argument with `leaf(x)` for each tensor, or its metadata, in it."""
     value = plain(value)
     cls = type(value)
@@ -100,20 +102,20 @@ def _each(value: Any, leaf: Callable[[Any], Any], plain: Callable[[Any], Any] = 
     raise BreakRequested(_CODE, f"{_WHAT}, called with a {cls.__name__}")
 
 
-def _metadata(tensor: Any) -> Any:
+def _metadata(tensor: object) -> Any:
     if type(tensor) is not TracedTensor:
         return tensor
     return _Metadata(tuple(map(int, tensor.shape)), tensor.dtype, tensor.device)
 
 
-def _like(tensor: Any) -> Any:
+def _like(tensor: object) -> Any:
     """A tensor of this shape with one element's memory, none of which is read."""
     if type(tensor) is not _Metadata:
         return tensor
     return torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
 
-def _given(interpreter: Interpreter, tensor: Any) -> Any:
+def _given(interpreter: Interpreter, tensor: object) -> Any:
     """The tensor that the frame was given."""
     for fake, real in interpreter.tracer.inputs:
         if fake is tensor and real is not None:

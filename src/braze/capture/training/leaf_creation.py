@@ -52,7 +52,9 @@ def leaf_recipe(interpreter: Interpreter, tensor: Any, writer: Any) -> Recipe | 
 
 
 @answers(torch.nn.Parameter)
-def make_parameter(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def make_parameter(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`nn.Parameter(data, requires_grad)`: a leaf on the memory of the data."""
     given = dict(zip(("data", "requires_grad"), args)) | kwargs
     if given.keys() - {"data", "requires_grad"} or len(args) > 2:
@@ -70,7 +72,7 @@ def make_parameter(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _new_parameter(interpreter: Interpreter, data: Any, requires_grad: Any) -> Any:
+def _new_parameter(interpreter: Interpreter, data: object, requires_grad: object) -> Any:
     made = unnoted_call(interpreter, torch.Tensor.detach, (data,), {})
     made._is_param = True
     interpreter.guard_context.give_class(made, torch.nn.Parameter)
@@ -79,7 +81,7 @@ def _new_parameter(interpreter: Interpreter, data: Any, requires_grad: Any) -> A
 
 @answers(torch.Tensor.requires_grad_)
 def require_gradient(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """An input that begins to need gradients, or ceases to, would be another kind of input."""
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
@@ -115,7 +117,7 @@ def set_requires_grad(interpreter: Interpreter, tensor: Any, wanted: bool) -> An
     return tensor
 
 
-def _is_untouched(interpreter: Interpreter, tensor: Any) -> bool:
+def _is_untouched(interpreter: Interpreter, tensor: object) -> bool:
     """Whether an input may need gradients or not from the graph's beginning: nothing was done with
     it before, and nobody else has it."""
     if type(tensor) is not TracedTensor or interpreter.request.is_watched is None:
@@ -162,7 +164,7 @@ def switched_leaves(
 
 @answers(torch.nn.Parameter.__deepcopy__)
 def deepcopy_parameter(
-    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     """A parameter on a clone of the data; the memo is `copy.deepcopy`'s own business."""
     tensor = args[0]
@@ -174,7 +176,9 @@ def deepcopy_parameter(
 
 
 @answers(torch.Tensor.__deepcopy__)
-def deepcopy_tensor(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def deepcopy_tensor(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     """A clone, where nothing but the elements has to be copied: deep copies of tensors that share
     memory share memory, too."""
     tensor, memo = args

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def _put_off(function: Any) -> None:
     @answers(function)
-    def step(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def step(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         spaces = None if kwargs else _written_by(interpreter, args[0])
         if spaces is None:
             return interpreter.call_python(function, args, kwargs)
@@ -56,7 +56,7 @@ def _problem(interpreter: Interpreter, name: str) -> BaseException:
 
 
 def _written_by(
-    interpreter: Interpreter, schedule: Any
+    interpreter: Interpreter, schedule: object
 ) -> list[tuple[dict[Any, Any], dict[Any, Any]]] | None:
     """The dicts that a schedule writes to, each with what may be read of it all the same; None
     where the step is interpreted."""
@@ -85,12 +85,12 @@ def _written_by(
     return spaces
 
 
-def _may_raise(schedule: Any) -> bool:
+def _may_raise(schedule: object) -> bool:
     own = any(vars(schedule).get(name) is not None for name in OWN_FUNCTIONS)
     return own or type(schedule) in MAY_RAISE
 
 
-def _all_of(interpreter: Interpreter, schedule: Any) -> Iterator[Any]:
+def _all_of(interpreter: Interpreter, schedule: object) -> Iterator[Any]:
     """A schedule and those in it; None for one that is not torch's own, or runs the program's."""
     known, cls = interpreter.guard_context.known, type(schedule)
     space = vars(schedule) if cls in SCHEDULES else {}
@@ -109,7 +109,7 @@ def _all_of(interpreter: Interpreter, schedule: Any) -> Iterator[Any]:
             yield from _all_of(interpreter, inner)
 
 
-def _own_functions(interpreter: Interpreter, schedule: Any) -> list[Any]:
+def _own_functions(interpreter: Interpreter, schedule: object) -> list[Any]:
     found: list[Any] = []
     for name in OWN_FUNCTIONS:
         own = interpreter.attribute(schedule, name) if name in vars(schedule) else None

@@ -31,7 +31,7 @@ _ALWAYS = {
 
 
 def _changes(name: str) -> Any:
-    def stop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         raise BreakRequested("module-change", name)
 
     return stop
@@ -55,12 +55,12 @@ def require_gradients(
     return module
 
 
-def _bound(self: Any, requires_grad: bool = True) -> tuple[Any, bool]:
+def _bound(self: object, requires_grad: bool = True) -> tuple[Any, bool]:
     return self, requires_grad
 
 
 @answers(private.convert_module)
-def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def convert(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """`to`, `double`, `cuda` ...: nothing to do where a conversion gives each tensor itself."""
     module, function, *_ = args
     for each in interpreter.call(list, interpreter.call(torch.nn.Module.modules, module)):
@@ -72,7 +72,7 @@ def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, A
     return module
 
 
-def _is_kept(interpreter: Interpreter, function: Any, tensor: Any) -> bool:
+def _is_kept(interpreter: Interpreter, function: object, tensor: object) -> bool:
     if type(tensor) not in TENSORS or interpreter.attribute(tensor, "grad") is not None:
         return False
     return interpreter.call(function, tensor) is tensor
@@ -82,7 +82,9 @@ def _set_up_backward_hook(function: Any) -> Any:
     """Backward hooks hang on nodes of autograd's own graph: where gradients flow, those are made
     for real, and the module's forward is a graph of its own between."""
 
-    def set_up(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def set_up(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         hook, values = args
         given = values if isinstance(values, tuple) else (values,)
         tensors = [value for value in given if type(value) in TENSORS]

@@ -27,7 +27,9 @@ _CODE = "hook-registration"
 
 
 @answers(RemovableHandle)
-def register_hook(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def register_hook(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """`RemovableHandle(hooks, extra_dict=others)`: what `register_forward_hook()` and its like give
     back."""
     others = kwargs.get("extra_dict")

@@ -31,7 +31,7 @@ def call_of_getter(descriptor: Any, owner: Any, cls: type) -> tuple[Any, ...]:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _unpack(node: Any, cls: type) -> tuple[torch.Tensor | None, ...]:
+def _unpack(node: object, cls: type) -> tuple[torch.Tensor | None, ...]:
     if sys.getprofile() is not None:
         raise BreakRequested("autograd-function", "ctx.saved_tensors under a profiler of Python")
     sys.setprofile(_refuse_hook)
@@ -46,7 +46,7 @@ def _unpack(node: Any, cls: type) -> tuple[torch.Tensor | None, ...]:
 _SAVED: Any = BackwardCFunction.saved_tensors
 
 
-def _refuse_hook(frame: types.FrameType, event: str, argument: Any) -> None:
+def _refuse_hook(frame: types.FrameType, event: str, argument: object) -> None:
     """A profile function: no Python code but that of `no_dispatch` runs."""
     if event == "call" and frame.f_globals.get("__name__") not in _OWN:
         name = frame.f_code.co_qualname

@@ -54,7 +54,7 @@ class TensorHooks:
         return None if id(handle) in self.removed else self.made.get(id(handle))
 
 
-def may_register_later(interpreter: Interpreter, tensor: Any, leaf: bool) -> bool:
+def may_register_later(interpreter: Interpreter, tensor: object, leaf: bool) -> bool:
     """Whether a hook may be put on a tensor behind the graph. leaf: only if it is a leaf."""
     if type(tensor) is not TracedTensor or interpreter.transforms:
         return False
@@ -81,7 +81,7 @@ def _registered(handle: RemovableHandle) -> None:
 
 
 @answers(RemovableHandle.remove)
-def remove(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def remove(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """`handle.remove()`, which may come several times."""
     (handle,) = args
     hooks = interpreter.tensor_hooks

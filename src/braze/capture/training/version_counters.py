@@ -8,7 +8,7 @@ a kernel, or both sides of a branch are made, that is more than eager counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -21,7 +21,7 @@ class WriteCounts:
     """The counts of those fake tensors among some values that have any: in inference mode none
     has."""
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[object]) -> None:
         found = [x for x in values if type(x) is TracedTensor and not x.is_inference()]
         self._fakes = tuple(found)
         self._counts = tuple(map(VERSION, found))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def call_with_gradient(
-    interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A call on wrappers whose plain arguments need gradients; a break where a wrapper among its
     arguments or results does, where it writes, and where it draws random numbers."""
@@ -36,7 +36,7 @@ def call_with_gradient(
     if not all(type(tensor) is TracedTensor for tensor in inputs):
         raise _refused(name, "to a tensor subclass")
 
-    def call(values: Sequence[Any]) -> Any:
+    def call(values: Sequence[object]) -> Any:
         given = {id(tensor): value for tensor, value in zip(inputs, values, strict=True)}
         arguments: Any = _replaced(args, given)
         keywords: Any = _replaced(kwargs, given)
@@ -88,7 +88,7 @@ def _function_of(
     return type(name, (OperatorFunction,), {**body, "operator": call, "__qualname__": name})
 
 
-def _draws(op: Any) -> bool:
+def _draws(op: object) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
 
 
@@ -96,7 +96,7 @@ def _refused(name: str, of_what: str) -> BreakRequested:
     return BreakRequested("unsupported-tensor", f"the gradient of {name}, {of_what}")
 
 
-def _gather(value: Any, found: list[Any]) -> None:
+def _gather(value: Any, found: list[object]) -> None:
     cls = type(value)
     if cls is list or cls is tuple:
         for item in value:
@@ -107,7 +107,7 @@ def _gather(value: Any, found: list[Any]) -> None:
         found.append(value)
 
 
-def _replaced(value: Any, given: dict[int, Any]) -> Any:
+def _replaced(value: Any, given: dict[int, object]) -> Any:
     cls = type(value)
     if cls is list or cls is tuple:
         return cls([_replaced(item, given) for item in value])

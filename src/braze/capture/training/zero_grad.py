@@ -10,7 +10,7 @@ again. Refused: gradients that the frame reads, returns or keeps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FIRST = (0, 0)  # no call has been recorded, and no write
 
 
-def note_dropped(interpreter: Interpreter, tensor: Any, value: Any) -> None:
+def note_dropped(interpreter: Interpreter, tensor: object, value: object) -> None:
     """`tensor.grad = value` on a leaf from outside."""
     if value is None and interpreter.tracer.recorder.progress == _FIRST:
         interpreter.dropped_gradients[id(tensor)] = tensor
