@@ -65,7 +65,7 @@ def run_bench(given: argparse.Namespace) -> int:
 
 
 def measure(
-    make: Callable[[], Any], names: list[str], rounds: int, training: bool
+    make: Callable[[], object], names: list[str], rounds: int, training: bool
 ) -> dict[str, Timing]:
     """Time calls of what `make` makes, under each system."""
     calls, firsts, results = {}, {}, {}
@@ -117,7 +117,7 @@ def _infer(call: _Call) -> Any:
         return call()
 
 
-def _train(call: _Call, target: Any) -> Any:
+def _train(call: _Call, target: object) -> Any:
     if isinstance(target, torch.nn.Module):
         target.zero_grad()
     result = call()
@@ -128,7 +128,7 @@ def _train(call: _Call, target: Any) -> Any:
     return result
 
 
-def _is_differentiable(leaf: Any) -> bool:
+def _is_differentiable(leaf: object) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
@@ -145,7 +145,7 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def _difference(result: Any, expected: Any) -> float:
+def _difference(result: object, expected: object) -> float:
     largest = 0.0
     for mine, theirs in zip(flatten_tree(result)[0], flatten_tree(expected)[0]):
         if isinstance(theirs, torch.Tensor) and theirs.numel():
