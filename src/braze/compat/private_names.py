@@ -119,7 +119,7 @@ class Inert:
 
 
 def _look_up(
-    path: str, serves: str, substitute: Any, is_essential: bool, is_of_build: bool = False
+    path: str, serves: str, substitute: object, is_essential: bool, is_of_build: bool = False
 ) -> Any:
     if path in _FOUND:
         raise ValueError(f"{path} is looked up twice")
@@ -139,17 +139,17 @@ def _look_up(
     return Inert() if is_essential else Missing(row)
 
 
-def essential(path: str, substitute: Any = _NOTHING) -> Any:
+def essential(path: str, substitute: object = _NOTHING) -> Any:
     """What every capture or call needs. substitute: what lets modules be imported without it."""
     return _look_up(path, "captures and calls", substitute, True)
 
 
-def optional(path: str, serves: str, substitute: Any = _NOTHING) -> Any:
+def optional(path: str, serves: str, substitute: object = _NOTHING) -> Any:
     """What one feature needs."""
     return _look_up(path, serves, substitute, False)
 
 
-def of_build(path: str, serves: str, substitute: Any) -> Any:
+def of_build(path: str, serves: str, substitute: object) -> Any:
     """What some builds have."""
     return _look_up(path, serves, substitute, False, True)
 
@@ -588,7 +588,7 @@ else:
     pytree = essential("torch.utils:_pytree")
 
 
-def _make_inert(space: dict[str, Any]) -> None:
+def _make_inert(space: dict[str, object]) -> None:
     """Where one essential name is gone none is used: modules would mix what is there with what is
     not while they are imported."""
     for name, value in list(space.items()):

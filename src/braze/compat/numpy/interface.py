@@ -79,7 +79,9 @@ FUNCTION_NAMES: dict[Any, str] = _named()
 class _Memory:
     """An object that NumPy takes for an array at an address."""
 
-    def __init__(self, owner: Any, offset: int, shape: Any, strides: Any, writeable: bool) -> None:
+    def __init__(
+        self, owner: Any, offset: int, shape: object, strides: object, writeable: bool
+    ) -> None:
         described = owner.__array_interface__
         address = described["data"][0] + offset
         layout = {"data": (address, not writeable), "shape": shape, "strides": strides}
@@ -88,7 +90,7 @@ class _Memory:
 
 
 def view_of_array(
-    array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], writeable: bool
+    array: object, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], writeable: bool
 ) -> Any:
     """A view of the memory of an array, `offset` and `strides` in bytes."""
     return numpy.asarray(_Memory(array, offset, shape, strides, writeable))
@@ -139,7 +141,7 @@ def bytes_of(value: Any) -> tuple[int, int]:
     return first, first + (last + 1) * value.element_size()
 
 
-def lie_apart(values: tuple[Any, ...]) -> bool:
+def lie_apart(values: tuple[object, ...]) -> bool:
     """Whether no two of arrays and tensors on the CPU have bytes in common."""
     ranges = sorted([bytes_of(value) for value in values])
     return all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))

@@ -23,21 +23,21 @@ def wrap_numpy(function: _Function) -> _Function:
     """
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: object, **kwargs: object) -> Any:
         args, kwargs = arrays_of((args, kwargs))
         return tensors_of(function(*args, **kwargs))
 
     return wrapped  # type: ignore[return-value]
 
 
-def arrays_of(value: Any) -> Any:
+def arrays_of(value: object) -> Any:
     """The same containers, with arrays in the places of tensors."""
     if isinstance(value, torch.Tensor):
         return value.cpu().numpy()
     return _mapped(value, arrays_of)
 
 
-def tensors_of(value: Any) -> Any:
+def tensors_of(value: object) -> Any:
     """The same containers, with tensors in the places of arrays and of NumPy's numbers."""
     if isinstance(value, ARRAY) or type(value) in SCALARS:
         return torch.as_tensor(value)
@@ -55,7 +55,7 @@ def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     return value
 
 
-def in_place_of_torch_s(function: Any) -> Any:
+def in_place_of_torch_s(function: object) -> Any:
     """`wrap_numpy` of what `torch.compiler.wrap_numpy` wraps; None for other functions."""
     if type(function) is not types.FunctionType:
         return None

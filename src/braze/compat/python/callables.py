@@ -12,7 +12,7 @@ def as_function(target: Callable[..., Any]) -> Any:
     """A Python function that calls a callable of another kind: a builtin, a partial, an object
     with `__call__`."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return target(*args, **kwargs)
 
     if isinstance(target, types.FunctionType):

@@ -23,7 +23,7 @@ Caller: TypeAlias = Callable[..., Any]
 _OWN_FILES = (str(Path(__file__).parents[2]), "<braze")
 
 
-def caller_at(code: types.CodeType, line: int | None, space: dict[str, Any]) -> Caller:
+def caller_at(code: types.CodeType, line: int | None, space: dict[str, object]) -> Caller:
     """A function that calls from a line of some code, in the module with these globals."""
     return types.FunctionType(placed_code(_call.__code__, code, line), space)
 
@@ -50,7 +50,7 @@ def outside_place() -> tuple[str, int, str]:
 
 
 def call_from(
-    callers: Sequence[Caller], function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    callers: Sequence[Caller], function: Callable[..., object], /, *args: object, **kwargs: object
 ) -> Any:
     """`function(*args, **kwargs)`, called by the first of the callers, that by the second."""
     outermost, *rest = (*reversed(callers), function)
@@ -58,7 +58,7 @@ def call_from(
 
 
 def call_later_from(
-    callers: Sequence[Caller], count: int, function: Callable[..., Any], /, *args: Any
+    callers: Sequence[Caller], count: int, function: Callable[..., object], /, *args: object
 ) -> Any:
     """The same where `count` callers are needed: those that lack run now."""
     return call_from([*callers, *outside_callers(count - len(callers))], function, *args)

@@ -145,7 +145,7 @@ def _functions_of(values: Iterable[object]) -> Iterator[types.FunctionType]:
             yield value
 
 
-def _call_next(functions: Iterator[Callable[..., Any]]) -> Any:
+def _call_next(functions: Iterator[Callable[..., object]]) -> Any:
     return next(functions)(functions)
 
 

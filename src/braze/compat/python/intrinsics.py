@@ -14,7 +14,7 @@ ONE_OPERAND: tuple[str, ...] = tuple(getattr(dis, "_intrinsic_1_descs", ()))
 TWO_OPERANDS: tuple[str, ...] = tuple(getattr(dis, "_intrinsic_2_descs", ()))
 
 
-def native_intrinsic(name: str, space: dict[str, Any]) -> Callable[..., Any]:
+def native_intrinsic(name: str, space: dict[str, object]) -> Callable[..., Any]:
     """An intrinsic as a function; `space`: the globals of the module that uses it."""
     return types.FunctionType(_code_of(name), space)
 

@@ -29,7 +29,7 @@ def reduced(iterator: Any) -> tuple[Any, ...]:
     return _BY_PARTS[cls](iterator, *parts)
 
 
-def _rest_of_chain(_: Any, source: Any = (), *active: Any) -> tuple[Any, ...]:
+def _rest_of_chain(_: object, source: object = (), *active: object) -> tuple[Any, ...]:
     return _chain, (source, *active)
 
 
@@ -38,7 +38,7 @@ def _chain(source: Any, *active: Any) -> Iterator[Any]:
     return itertools.chain.from_iterable(itertools.chain(active, source))
 
 
-def _rest_of_repeat(iterator: Any, element: Any) -> tuple[Any, ...]:
+def _rest_of_repeat(iterator: Any, element: object) -> tuple[Any, ...]:
     left: tuple[int, ...]
     try:
         left = (iterator.__length_hint__(),)
@@ -58,84 +58,84 @@ _BY_PARTS: dict[type, Callable[..., tuple[Any, ...]]] = {
 }
 
 
-def _reduced(iterator: Any) -> tuple[Any, ...]:
+def _reduced(iterator: object) -> tuple[Any, ...]:
     try:
         return reduced(iterator)
     except RuntimeError as error:  # a dict that has changed its size
         raise LookError(str(error)) from None
 
 
-def _sequence(iterator: Any) -> tuple[Any, int]:
+def _sequence(iterator: object) -> tuple[Any, int]:
     said = _reduced(iterator)
     state = said[2] if len(said) > 2 else None
     return said[1][0], state or 0
 
 
-def _builtin(items: Any) -> Any:
+def _builtin(items: object) -> Any:
     """The class whose methods the iterator goes by: those of a subclass it does not ask."""
     return next((base for base in (list, tuple) if issubclass(type(items), base)), type(items))
 
 
-def _length(items: Any) -> int:
+def _length(items: object) -> int:
     length: int = _builtin(items).__len__(items)
     return length
 
 
-def _left_in_sequence(iterator: Any) -> int:
+def _left_in_sequence(iterator: object) -> int:
     items, index = _sequence(iterator)
     return max(_length(items) - index, 0)
 
 
-def _in_sequence(iterator: Any, place: int) -> Any:
+def _in_sequence(iterator: object, place: int) -> Any:
     items, index = _sequence(iterator)
     return _builtin(items).__getitem__(items, index + place)
 
 
-def _left_backwards(iterator: Any) -> int:
+def _left_backwards(iterator: object) -> int:
     items, index = _backwards(iterator)
     return max(min(index, _length(items) - 1) + 1, 0)
 
 
-def _backwards(iterator: Any) -> tuple[Any, int]:
+def _backwards(iterator: object) -> tuple[Any, int]:
     said = _reduced(iterator)
     return said[1][0], said[2] if len(said) > 2 else -1
 
 
-def _in_backwards(iterator: Any, place: int) -> Any:
+def _in_backwards(iterator: object, place: int) -> Any:
     items, index = _backwards(iterator)
     if index < place:
         raise IndexError(place)
     return _builtin(items).__getitem__(items, index - place)
 
 
-def inner_iterators(iterator: Any) -> tuple[Any, ...]:
+def inner_iterators(iterator: object) -> tuple[Any, ...]:
     """The iterators that an enumerate or zip advances."""
     if type(iterator) is zip:
         return tuple(_reduced(iterator)[1])
     return (_reduced(iterator)[1][0],) if type(iterator) is enumerate else ()
 
 
-def _zipped(iterator: Any) -> tuple[Any, ...]:
+def _zipped(iterator: object) -> tuple[Any, ...]:
     inner = inner_iterators(iterator)
     if len({id(each) for each in inner}) < len(inner) or len(_reduced(iterator)) > 2:
         raise LookError("a zip of one iterator twice, or a strict one")
     return inner
 
 
-def _left_in_zip(iterator: Any) -> int:
+def _left_in_zip(iterator: object) -> int:
     return min(map(items_left, _zipped(iterator)), default=0)
 
 
-def _in_zip(iterator: Any, place: int) -> Any:
+def _in_zip(iterator: object, place: int) -> Any:
     return tuple([peek(each, place) for each in _zipped(iterator)])
 
 
-def _in_enumerate(iterator: Any, place: int) -> Any:
+def _in_enumerate(iterator: object, place: int) -> Any:
     inner, count = _reduced(iterator)[1]
     return count + place, peek(inner, place)
 
 
-def _count(iterator: Any) -> tuple[Any, Any]:
+def _count(iterator: object) -> tuple[Any, Any]:
     """The next number of a `count`, and its step. From Python 3.12 it warns where it is asked what
     it says when pickled."""
     if not all(type(held) in (int, float, type) for held in gc.get_referents(iterator)):
@@ -148,12 +148,12 @@ def _count(iterator: Any) -> tuple[Any, Any]:
     return start, step[0] if step else 1
 
 
-def _left_in_count(iterator: Any) -> int:
+def _left_in_count(iterator: object) -> int:
     _count(iterator)
     return sys.maxsize
 
 
-def _in_count(iterator: Any, place: int) -> Any:
+def _in_count(iterator: object, place: int) -> Any:
     number, step = _count(iterator)
     if type(number) is int and type(step) is int:
         return number + place * step
@@ -183,7 +183,7 @@ _LOOKS: dict[type, _Row] = {
 }
 
 
-def can_be_looked_into(iterator: Any) -> bool:
+def can_be_looked_into(iterator: object) -> bool:
     """Whether `items_left` and `peek` know the iterator, and those in it."""
     if type(iterator) not in _LOOKS:
         return False
@@ -194,7 +194,7 @@ def can_be_looked_into(iterator: Any) -> bool:
     return True
 
 
-def items_left(iterator: Any) -> int:
+def items_left(iterator: object) -> int:
     """How many items an iterator has yet to give. Raises LookError."""
     row = _LOOKS.get(type(iterator))
     if row is None:
@@ -211,7 +211,7 @@ def base_items(value: Any) -> Iterator[Any]:
     return iter(())
 
 
-def peek(iterator: Any, place: int) -> Any:
+def peek(iterator: object, place: int) -> Any:
     """The item that the iterator gives after `place` others. Raises LookError or IndexError."""
     row = _LOOKS.get(type(iterator))
     if row is None:
@@ -219,7 +219,7 @@ def peek(iterator: Any, place: int) -> Any:
     return row[1](iterator, place)
 
 
-def iterated_containers(iterator: Any) -> tuple[Any, ...]:
+def iterated_containers(iterator: object) -> tuple[Any, ...]:
     """The lists, dicts and sets that are iterated over; those of an iterator that is over are
     gone. An iterator over a dict shows it to the garbage collector only."""
     kind = _CHANGING.get(type(iterator))
@@ -239,7 +239,7 @@ _CHANGING: dict[type, type] = {
 }
 
 
-def advance(iterator: Iterator[Any], count: int, to_the_end: bool) -> None:
+def advance(iterator: Iterator[object], count: int, to_the_end: bool) -> None:
     """Take items; to_the_end: and ask once more, which an iterator that is over remembers."""
     for _ in range(count):
         next(iterator)

@@ -16,7 +16,7 @@ NOTHING = object()
 LRU_CACHE: Any = type(functools.lru_cache(len))
 
 
-def _table_of(cached: Any) -> dict[Any, Any] | None:
+def _table_of(cached: object) -> dict[Any, Any] | None:
     """The dict of a cache: by key the result, or where the size is bounded a link that has it."""
     own = cached.__dict__
     tables = [held for held in gc.get_referents(cached) if type(held) is dict and held is not own]
@@ -33,28 +33,28 @@ def cached_function(cached: Any) -> Any:
     return held[place + 1]
 
 
-def _is_typed(cached: Any) -> bool:
+def _is_typed(cached: object) -> bool:
     parameters = getattr(cached, "cache_parameters", None)
     return bool(parameters()["typed"]) if parameters is not None else False
 
 
-def _info_of(cached: Any) -> Any:
+def _info_of(cached: object) -> Any:
     return LRU_CACHE.cache_info(cached)
 
 
-def maximum_size(cached: Any) -> int | None:
+def maximum_size(cached: object) -> int | None:
     """How many results are kept; None: all."""
     size: int | None = _info_of(cached).maxsize
     return size
 
 
-def has_room(cached: Any, count: int) -> bool:
+def has_room(cached: object, count: int) -> bool:
     """Whether so many further results drop none that is kept."""
     _, _, maxsize, currsize = _info_of(cached)
     return maxsize is None or currsize + count <= maxsize
 
 
-def key_of(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def key_of(cached: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """The key of a call, as a cache of the same kind makes it. Raises TypeError where it cannot
     be hashed."""
     twin = functools.lru_cache(maxsize=None, typed=_is_typed(cached))(_nothing)
@@ -62,10 +62,10 @@ def key_of(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return next(iter(_table_of(twin) or {}))
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None: ...
+def _nothing(*args: object, **kwargs: object) -> None: ...
 
 
-def held_result(cached: Any, key: Any) -> Any:
+def held_result(cached: object, key: object) -> Any:
     """The result that is cached under a key, or NOTHING; nothing is counted."""
     table = _table_of(cached)
     link = NOTHING if table is None else table.get(key, NOTHING)
@@ -98,7 +98,7 @@ class CachedResult:
 
     __slots__ = ("cached", "key", "link", "misses", "result", "table")
 
-    def __init__(self, cached: Any, key: Any, result: Any) -> None:
+    def __init__(self, cached: Any, key: object, result: object) -> None:
         self.cached = cached
         self.key = key
         self.result = result
@@ -133,7 +133,7 @@ class FillableResult:
 
     __slots__ = ("_cached", "_key", "_link", "_misses", "_result", "_table")
 
-    def __init__(self, cached: Any, key: Any, result: Any) -> None:
+    def __init__(self, cached: object, key: object, result: object) -> None:
         self._cached = cached
         self._key = key
         self._result = result
@@ -189,7 +189,7 @@ class Uncached:
     __slots__ = ("_args", "_cached", "_kwargs", "_place", "_table")
 
     def __init__(
-        self, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: int | str
+        self, cached: object, args: tuple[Any, ...], kwargs: dict[str, Any], place: int | str
     ) -> None:
         self._cached = cached
         # Neither the argument of now nor its key is kept alive.
@@ -198,7 +198,7 @@ class Uncached:
         self._place = place
         self._table = _table_of(cached)
 
-    def of(self, value: Any) -> bool:
+    def of(self, value: object) -> bool:
         """Whether it has none."""
         if not self._table:
             return True
@@ -271,14 +271,14 @@ class FilledCall:
         self._names = names
         self._raised = raised
 
-    def __call__(self, result: Any, *given: Any) -> None:
+    def __call__(self, result: object, *given: Any) -> None:
         count = len(given) - len(self._names)
         kwargs = dict(zip(self._names, given[count:]))
         answers = _gives(self._function, self._answer(result))
         with _FILLING, answers, contextlib.suppress(_RaisedInFunction):
             self.cached(*given[:count], **kwargs)
 
-    def _answer(self, result: Any) -> Callable[[], Any]:
+    def _answer(self, result: object) -> Callable[[], Any]:
         def answer() -> Any:
             if self._raised:
                 raise _RaisedInFunction
@@ -292,12 +292,12 @@ _FILLING = threading.RLock()
 
 
 @contextlib.contextmanager
-def _gives(function: types.FunctionType, answer: Callable[[], Any]) -> Any:
+def _gives(function: types.FunctionType, answer: Callable[[], object]) -> Any:
     """Meanwhile the function answers this thread without running; others get what they always
     do."""
     code, thread = function.__code__, threading.get_ident()
 
-    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def called(args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if threading.get_ident() == thread:
             return answer()
         closure, space = function.__closure__, function.__globals__

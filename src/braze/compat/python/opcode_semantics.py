@@ -528,7 +528,7 @@ def take_call(
 
 
 def take_unpacked_call(
-    stack: list[Any], instruction: Instruction
+    stack: list[object], instruction: Instruction
 ) -> tuple[list[Any], Any, Any, Any]:
     """Take the operands of CALL_FUNCTION_EX off the stack: all of them, bottom first; then what is
     called, its arguments, its keywords."""

@@ -122,7 +122,7 @@ def _row(
     jump: str = "",
     meaning: str = "",
     variants: Mapping[int, str] = _NO_VARIANTS,
-    value: Callable[[int], Any] | None = None,
+    value: Callable[[int], object] | None = None,
 ) -> Opcode:
     """A row; since, until: minor versions of Python 3."""
     return Opcode(

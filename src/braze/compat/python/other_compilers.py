@@ -21,7 +21,7 @@ _frames: Any = private.other_frames
 _Function = TypeVar("_Function", bound=type[torch.autograd.Function])
 
 
-def interpreted_as(function: Any, original: Any) -> None:
+def interpreted_as(function: Any, original: object) -> None:
     """Have PyTorch's compiler interpret `original` where it meets a call of `function`, with the
     same arguments. Where `function` runs, neither its frame nor those below it are compiled."""
     setattr(function, _INTERPRETED, original)
@@ -41,7 +41,7 @@ def unseen_by_other_compilers(function: _Function) -> _Function:
     return function
 
 
-def hide_from_other_compilers(functions: Iterable[Any]) -> None:
+def hide_from_other_compilers(functions: Iterable[object]) -> None:
     """Have PyTorch's compiler run these functions, those of them that are Python's, as they are."""
     for function in functions:
         if type(function) is types.FunctionType:

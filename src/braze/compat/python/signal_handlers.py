@@ -56,7 +56,7 @@ def is_raised_by_handler(error: BaseException) -> bool:
     return False
 
 
-def _code_of(handler: Any) -> CodeType | None:
+def _code_of(handler: object) -> CodeType | None:
     while isinstance(handler, functools.partial):
         handler = handler.args[0] if handler.func is _handle else handler.func
     if isinstance(handler, MethodType):

@@ -33,7 +33,7 @@ RANDOM_CORE: Any = random.Random.__mro__[1]
 
 
 @functools.singledispatch
-def _generic(value: Any) -> None: ...
+def _generic(value: object) -> None: ...
 
 
 # The inner function that finds the implementation for a class.
@@ -51,7 +51,7 @@ _UNION: Any = typing.Union
 _IS_ONE_CLASS: bool = _UNION is types.UnionType
 
 
-def union_of(arguments: tuple[Any, ...]) -> Any:
+def union_of(arguments: tuple[object, ...]) -> Any:
     """The union with these `__args__`. From Python 3.14 on `typing`'s is the same class, and holds
     objects of any class, which may have an `__or__` of their own."""
     if _IS_ONE_CLASS:
@@ -69,7 +69,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
 }
 
 
-def parts_of(value: Any, cls: type) -> list[Any]:
+def parts_of(value: object, cls: type) -> list[Any]:
     """The objects that a descriptor, or a function with a cache, was made of. cls: its class."""
     return [getattr(value, name, None) for name in _PARTS.get(cls, ())]
 

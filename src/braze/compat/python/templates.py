@@ -13,7 +13,7 @@ _LIBRARY: Any = (
 )
 
 
-def interpolation(value: Any, expression: str, conversion: int, format_spec: str) -> Any:
+def interpolation(value: object, expression: str, conversion: int, format_spec: str) -> Any:
     """An Interpolation; conversion: as the compiler numbers them, 0 for none."""
     return _LIBRARY.Interpolation(value, expression, _CONVERSIONS[conversion], format_spec)
 

@@ -125,7 +125,7 @@ _MOST_ARGUMENTS = 3
 _ASK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * _MOST_ARGUMENTS)
 
 
-def _one(function: Callable[[], Any]) -> Callable[[Any], list[Question]]:
+def _one(function: Callable[[], object]) -> Callable[[Any], list[Question]]:
     return lambda expected: [(function, None, expected)]
 
 
@@ -194,7 +194,7 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
 }
 
 
-def ambient_questions(state: Any) -> list[Question] | None:
+def ambient_questions(state: object) -> list[Question] | None:
     """The questions that hold together exactly where `state.holds()`; None where some field of
     the state has none."""
     if not isinstance(state, AmbientState):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         """`torch.autograd.Function`, whose `apply` PyTorch leaves without types."""
 
         @classmethod
-        def apply(cls, *args: Any) -> Any:
+        def apply(cls, *args: object) -> Any:
             """The results of `forward`, with the history that `backward` is for."""
 else:
     AutogradFunction = torch.autograd.Function
@@ -42,7 +42,7 @@ def quick_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return apply
 
 
-def preset_context(function: type[torch.autograd.Function], **values: Any) -> None:
+def preset_context(function: type[torch.autograd.Function], **values: object) -> None:
     """What the `ctx` of each call of a Function has until it is given something else."""
     for name, value in values.items():
         setattr(function._backward_cls, name, value)
@@ -97,7 +97,7 @@ def history_nodes(roots: Sequence[Any]) -> list[Any]:
     return list(found.values())
 
 
-def executed_nodes(roots: Sequence[Any], ends: Sequence[Any] | None) -> list[Any]:
+def executed_nodes(roots: Sequence[object], ends: Sequence[Any] | None) -> list[Any]:
     """The nodes that a backward from these nodes executes, and frees unless it keeps the graph:
     those from which a way leads to one of the tensors it is asked for; None: all."""
     nodes = history_nodes(roots)
@@ -121,7 +121,7 @@ def executed_nodes(roots: Sequence[Any], ends: Sequence[Any] | None) -> list[Any
     return list(executed.values())
 
 
-def refuses_always(root: Any, freed: Mapping[int, Any]) -> bool:
+def refuses_always(root: Any, freed: Mapping[int, object]) -> bool:
     """Whether each backward from a node comes to a freed one, by identity, whatever it is asked
     for. Such a node is executed before anything below it."""
     refuses: dict[int, bool] = {}
@@ -141,13 +141,13 @@ def refuses_always(root: Any, freed: Mapping[int, Any]) -> bool:
     return refuses[id(root)]
 
 
-def can_be_used_again(roots: Sequence[Any]) -> bool:
+def can_be_used_again(roots: Sequence[object]) -> bool:
     """Whether a history lets a second backward through without `retain_graph`: none of its nodes
     saves a tensor."""
     return not any(saves_tensors(node) for node in history_nodes(roots))
 
 
-def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
+def freed_together(roots: Sequence[object]) -> tuple[frozenset[int], ...]:
     """For each of several histories (None: there is none), the numbers of those whose backward
     takes from it what it needs: those that share a node that saves a tensor, itself among them."""
     found = [0] * len(roots)
@@ -162,7 +162,7 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
 
 
 def reached_from(
-    roots: Sequence[Any], leaves: Sequence[torch.Tensor]
+    roots: Sequence[object], leaves: Sequence[torch.Tensor]
 ) -> tuple[frozenset[int], ...]:
     """For each of the leaves, the numbers of those of several histories (None: there is none) whose
     backward comes to it."""
@@ -199,7 +199,7 @@ def _numbers(members: int) -> list[int]:
     return [number for number in range(members.bit_length()) if members >> number & 1]
 
 
-def saves_tensors(node: Any) -> bool:
+def saves_tensors(node: object) -> bool:
     """Whether a node keeps tensors, which one backward through it frees."""
     kind: Any = type(node)
     always = _always_saves(kind)
@@ -225,7 +225,7 @@ def _saved_names(kind: type) -> tuple[str, ...]:
     return tuple(["_saved_" + name.removeprefix(raw) for name in dir(kind) if name.startswith(raw)])
 
 
-def _holds(node: Any, name: str) -> bool:
+def _holds(node: object, name: str) -> bool:
     try:
         return getattr(node, name) is not None
     except RuntimeError:  # it was there, until a backward let go of it
@@ -395,7 +395,7 @@ graph_task: Callable[[], int] = private.graph_task
 queue_callback: Callable[[Callable[[], Any]], None] = private.engine.queue_callback
 
 
-def _same(x: Any) -> Any:
+def _same(x: object) -> Any:
     return x
 
 
@@ -411,7 +411,7 @@ def saved_hooks() -> tuple[Any, Any] | None:
     return found
 
 
-def pop_saved_hooks(wanted: tuple[Any, Any] | None) -> None:
+def pop_saved_hooks(wanted: tuple[object, object] | None) -> None:
     """Take away hooks on saved tensors until those in force are `wanted`."""
     while True:
         found = saved_hooks()
@@ -424,7 +424,9 @@ def pop_saved_hooks(wanted: tuple[Any, Any] | None) -> None:
 class _OnlyHooks:
     """Of hooks on saved tensors only these."""
 
-    def __init__(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, pack: Callable[[object], object], unpack: Callable[[object], object]
+    ) -> None:
         self._pack, self._unpack = pack, unpack
         self._were_silent = False
 
@@ -457,7 +459,7 @@ def casting(casts: Casts) -> ExitStack:
         return stack.pop_all()
 
 
-def plain_autograd(pack: Callable[[Any], Any]) -> ExitStack:
+def plain_autograd(pack: Callable[[object], object]) -> ExitStack:
     """Gradients on, and nothing around them: no autocast, no anomaly mode, and of hooks on saved
     tensors only `pack`. (It has to give another object where a node saves its own result: the two
     would keep each other alive.)"""

@@ -104,7 +104,7 @@ def triton_function(definition: Any, device_type: str) -> types.FunctionType | N
     return _function_in(found) or (found if isinstance(found, types.FunctionType) else None)
 
 
-def _function_in(kernel: Any) -> types.FunctionType | None:
+def _function_in(kernel: object) -> types.FunctionType | None:
     """What `torch.library.triton_op` decorated, of the kernel that it made."""
     name = getattr(kernel, "__qualname__", "")
     if name != "triton_op.<locals>.dec.<locals>.backend_fn":
@@ -120,7 +120,7 @@ def _cell(function: Any, name: str) -> Any:
 
 
 def positional(
-    operator: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    operator: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[Any] | None:
     """All arguments in the order of the operator's schema; None where they do not fit it."""
     left = dict(kwargs)
@@ -143,13 +143,13 @@ class _Reached(BaseException):
         self.frame = frame
 
 
-def _stop(frame: types.FrameType, event: str, argument: Any) -> None:
+def _stop(frame: types.FrameType, event: str, argument: object) -> None:
     if event == "call":
         raise _Reached(frame)
 
 
 def composition_of(
-    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    operator: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[types.FunctionType, tuple[Any, ...], dict[str, Any]] | None:
     """The function that composes an operator, and what the dispatcher calls it with for these
     arguments; None where it is not of Python, or cannot be found."""
@@ -171,7 +171,7 @@ def composition_of(
     return None
 
 
-def _only_overload(operator: Any) -> Any:
+def _only_overload(operator: object) -> Any:
     if isinstance(operator, OpOverload):
         return operator
     assert isinstance(operator, OpOverloadPacket)
@@ -191,7 +191,7 @@ def _as_call(
     return function, tuple([given[n] for n in names]), {name: given[name] for name in others}
 
 
-def _function_of(code: types.CodeType, space: dict[str, Any]) -> types.FunctionType | None:
+def _function_of(code: types.CodeType, space: dict[str, object]) -> types.FunctionType | None:
     """The function that runs the code: one like it where it has no cells, since each of its
     arguments is given; else the only one, which is not found behind `gc.freeze()`."""
     if not code.co_freevars:

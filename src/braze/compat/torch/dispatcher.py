@@ -49,7 +49,7 @@ class WithoutMode:
 
     __slots__ = ("_found", "_mode")
 
-    def __init__(self, mode: Any) -> None:
+    def __init__(self, mode: object) -> None:
         self._mode = mode
         self._found: Any = None
 
@@ -125,7 +125,7 @@ def torch_function_of(tensor_class: type) -> TorchFunction:
 _PLAIN_AFTER_ALL = frozenset({torch.nn.Parameter, torch.nn.Buffer})
 
 
-def has_python_kernel_for_all(function: Any) -> bool:
+def has_python_kernel_for_all(function: object) -> bool:
     """Whether a library gave an operator, or one of a packet's, one Python kernel for all tensors:
     for meta tensors and fake tensors as well, on which it does whatever it does."""
     if isinstance(function, OpOverloadPacket):
@@ -300,7 +300,7 @@ _NEED_NO_DISPATCH = _functions(_WITHOUT_PRODUCTS) if COMPOSES_IN_NUMBERS else fr
 _NOTHING = contextlib.nullcontext()
 
 
-def symbolic_dispatch(function: Any) -> Any:
+def symbolic_dispatch(function: object) -> Any:
     """What a call of a torch function with symbolic sizes is made under. Before 2.13 matmul is
     composed in C++ that takes sizes as numbers, and specialises them; the dispatcher's Python
     kernels do not. Those of resizing do, and are not used."""

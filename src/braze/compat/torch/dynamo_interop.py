@@ -184,7 +184,7 @@ def replaced_by_compiler(function: Any) -> Any:
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
 
 
-def original_of(value: Any) -> Any:
+def original_of(value: object) -> Any:
     """The value, or what it stands in for, if torch's own compiler made it: once for a class, and
     once more for one that inherits from it."""
     while type(value) is types.FunctionType and is_compiler_function(value):
@@ -195,7 +195,7 @@ def original_of(value: Any) -> Any:
     return value
 
 
-def is_callback_of_compiler(callback: Any) -> bool:
+def is_callback_of_compiler(callback: object) -> bool:
     """Whether torch's own compiler is told by this callback of a weak reference that an object of
     the program's, or a function of torch's, has ended: it drops what it compiled for that."""
     if type(callback) is weakref.finalize:
@@ -240,7 +240,7 @@ def stance_of_compiler() -> tuple[str, Any]:
     return getattr(stance, "stance", "default"), getattr(stance, "backend", None)
 
 
-def is_settings_method(function: types.FunctionType, args: tuple[Any, ...]) -> bool:
+def is_settings_method(function: types.FunctionType, args: tuple[object, ...]) -> bool:
     """Whether a call enters or leaves a manager of settings of torch's own compiler."""
     if function.__name__ not in ("__enter__", "__exit__") or not args:
         return False
@@ -248,7 +248,7 @@ def is_settings_method(function: types.FunctionType, args: tuple[Any, ...]) -> b
     return call is not None and getattr(call, "__name__", None) == _MAKES_SETTINGS
 
 
-def is_region(manager: Any) -> bool:
+def is_region(manager: object) -> bool:
     """Whether a manager of settings says whether breaks are errors."""
     return hasattr(manager, _SAYS)
 
@@ -272,12 +272,12 @@ def traced_whole(function: types.FunctionType) -> Any:
     return function.__dict__.get("__wrapped__") if is_made else None
 
 
-def is_torch_constant(function: Any) -> bool:
+def is_torch_constant(function: object) -> bool:
     """Whether torch.compiler.assume_constant_result marked a Python function."""
     return type(function) is types.FunctionType and _CONSTANT_MARK in function.__dict__
 
 
-def is_disabled_by_torch(function: Any) -> bool:
+def is_disabled_by_torch(function: object) -> bool:
     """Whether a function is what torch.compiler.disable made."""
     return is_compiler_function(function) and _DISABLED in function.__dict__
 
@@ -286,7 +286,7 @@ def is_disabled_by_torch(function: Any) -> bool:
 _DISABLING_PACKAGE = "torch.distributed."
 
 
-def disables_what_it_wraps(function: Any) -> bool:
+def disables_what_it_wraps(function: object) -> bool:
     """Whether a function of PyTorch's own has the function that it wraps left out of graphs."""
     if type(function) is not types.FunctionType:
         return False
@@ -296,7 +296,7 @@ def disables_what_it_wraps(function: Any) -> bool:
     return disables and module.startswith(_DISABLING_PACKAGE)
 
 
-def compiled_by_torch(function: Any) -> Any:
+def compiled_by_torch(function: object) -> Any:
     """What torch.compile was given to make this function; None for any other."""
     if not is_compiler_function(function) or _DISABLED in function.__dict__:
         return None

@@ -35,7 +35,7 @@ def place_of_transformed(code: types.CodeType) -> int | None:
     return _CODES.get(code)
 
 
-def sets_generator_back(function: Any) -> bool:
+def sets_generator_back(function: object) -> bool:
     """Whether a function is what `vmap` gave for chunks with the same random numbers: PyTorch sets
     the state of its generator back before each chunk."""
     if not isinstance(function, types.FunctionType):
@@ -228,7 +228,7 @@ def storage_behind(tensor: torch.Tensor) -> Any:
         return unwrapped(tensor).untyped_storage()
 
 
-def with_transformed(function: types.FunctionType, place: int, inner: Any) -> Any:
+def with_transformed(function: types.FunctionType, place: int, inner: object) -> Any:
     """The same transform of another function."""
     cells = list(function.__closure__ or ())
     cells[place] = types.CellType(inner)

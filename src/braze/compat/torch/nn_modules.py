@@ -28,7 +28,7 @@ MODULE_CALLS = frozenset({private.wrapped_module_call, MODULE_CALL})
 _COMPILED_CALL = "_compiled_call_impl"
 
 
-def instance_hooks(attributes: dict[str, Any]) -> list[str]:
+def instance_hooks(attributes: dict[str, object]) -> list[str]:
     """The names of the dictionaries that hold hooks, in a module's `__dict__`."""
     return [name for name in INSTANCE_HOOKS if attributes.get(name)]
 
@@ -43,7 +43,7 @@ def has_global_hooks() -> bool:
     return any(global_hooks())
 
 
-def has_hooks(attributes: dict[str, Any]) -> bool:
+def has_hooks(attributes: dict[str, object]) -> bool:
     """Whether calling a module does more than call its `forward`, by its `__dict__`: instance or
     global hooks."""
     get = attributes.get
@@ -91,7 +91,7 @@ def compiled_call(module: torch.nn.Module) -> Any:
     return module.__dict__.get(_COMPILED_CALL)
 
 
-def set_compiled_call(module: torch.nn.Module, call: Any) -> None:
+def set_compiled_call(module: torch.nn.Module, call: object) -> None:
     """Let calls of the module call this, or its own again for None."""
     if call is None:
         module.__dict__.pop(_COMPILED_CALL, None)
@@ -112,7 +112,7 @@ def module_call(module: torch.nn.Module) -> Any:
     return getattr(type(module), CALL_WITH_HOOKS)
 
 
-def is_parameter(value: Any) -> bool:
+def is_parameter(value: object) -> bool:
     """isinstance(value, torch.nn.Parameter), by what its metaclass looks at."""
     cls = type(value)
     if cls is torch.nn.Parameter or getattr(value, "_is_param", False):

@@ -10,14 +10,14 @@ from braze.compat.private_names import TreeCode, TreeInfo, pytree
 from braze.frozen import frozen
 
 
-def flatten_tree(value: Any) -> tuple[list[Any], Any]:
+def flatten_tree(value: object) -> tuple[list[Any], Any]:
     """The leaves of nested containers, and how to put them together again."""
     leaves, spec = pytree.tree_flatten(value)
     return leaves, spec
 
 
 def flatten_call(
-    parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    parameters: Sequence[str], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[list[Any], Any, list[str]]:
     """The leaves of a call's arguments, the spec of `(args, kwargs)`, and a name for each leaf."""
     paths, spec = pytree.tree_flatten_with_path((args, kwargs))

@@ -31,7 +31,7 @@ NAMESPACE: str = _LIBRARY.ns
 _OURS: Any = getattr(torch.ops, NAMESPACE)
 
 
-def _no_effect(*arguments: Any) -> None:
+def _no_effect(*arguments: object) -> None:
     return None
 
 
@@ -40,7 +40,7 @@ def _operator(name: str) -> torch._ops.OpOverload:
     return found
 
 
-def define_operator(name: str, schema: str, kernel: Callable[..., Any]) -> torch._ops.OpOverload:
+def define_operator(name: str, schema: str, kernel: Callable[..., object]) -> torch._ops.OpOverload:
     """A new operator in our namespace without results, of one kernel for all devices, below
     autograd. It does nothing to tensors without memory: the kernel is never given one."""
     _LIBRARY.define(f"{name}{schema}")
@@ -57,13 +57,13 @@ class _WithData(AutogradFunction):
     saves_nothing = True
 
     @staticmethod
-    def forward(ctx: Any, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: object, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with private.below_autograd():
             made: torch.Tensor = _OURS.with_data.default(history, data)
             return made
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
@@ -92,13 +92,13 @@ _LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
 @unseen_by_other_compilers
 class _Overwritten(AutogradFunction):
     @staticmethod
-    def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: object, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with private.below_autograd():
             made: torch.Tensor = _OURS.overwritten.default(before, data)
             return made
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.zeros_like(gradient), gradient
 
 
@@ -272,7 +272,7 @@ _RNN = aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 
 
-def _rnn_training(*args: Any) -> Any:
+def _rnn_training(*args: object) -> Any:
     with torch.enable_grad(), private.below_autograd():
         return _RNN(*args)
 

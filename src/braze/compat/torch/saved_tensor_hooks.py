@@ -36,7 +36,7 @@ SET_SAVED_HOOKS: tuple[Any, ...] = (
 )
 
 
-def are_of_torch(hooks: tuple[Any, Any]) -> bool:
+def are_of_torch(hooks: tuple[object, object]) -> bool:
     """Whether both of a pair of hooks are torch's own: what one keeps the other gives back."""
     return all(_code_of(hook) in _OF_TORCH for hook in hooks)
 
@@ -89,11 +89,11 @@ def raised_by_hooks(problem: BaseException) -> bool:
     return False
 
 
-def _code_of(hook: Any) -> Any:
+def _code_of(hook: object) -> Any:
     return getattr(_undecorated(hook), "__code__", None)
 
 
-def _undecorated(hook: Any) -> Any:
+def _undecorated(hook: object) -> Any:
     """A hook itself: one of the checkpoint's is wrapped by torch's own compiler."""
     if type(hook) is types.FunctionType and is_compiler_function(hook):
         return getattr(hook, "__wrapped__", hook)

@@ -68,12 +68,12 @@ def is_launch(function: types.FunctionType) -> bool:
     )
 
 
-def is_kernel(value: Any) -> bool:
+def is_kernel(value: object) -> bool:
     """Whether a value is a kernel object."""
     return _class_name(value) in _KERNELS
 
 
-def is_device_function(value: Any) -> bool:
+def is_device_function(value: object) -> bool:
     """Whether a value is a function of `@triton.jit`, which kernels can call."""
     return _class_name(value) in _FUNCTIONS
 
@@ -133,7 +133,7 @@ def describe(kernel: Any) -> TritonKernel | None:
     )
 
 
-def match_choice(choices: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> int:
+def match_choice(choices: Sequence[Mapping[str, object]], found: Mapping[str, object]) -> int:
     """Which of several configurations has set the parameters; -1 where none has."""
     for number, choice in enumerate(choices):
         if all(n not in found or constant_of(found[n]) == v for n, v in choice.items()):
@@ -164,7 +164,7 @@ _WRAPPERS = frozenset(
 _KERNELS = _FUNCTIONS | _WRAPPERS
 
 
-def _class_name(value: Any) -> tuple[str, str]:
+def _class_name(value: object) -> tuple[str, str]:
     cls = type(value)
     return cls.__module__, cls.__name__
 
@@ -175,6 +175,6 @@ def _layer(wrapper: Any) -> Layer:
     return Layer(LayerKind.HEURISTICS, functions=tuple(wrapper.values.items()))
 
 
-def _is_constexpr(annotation: Any) -> bool:
+def _is_constexpr(annotation: object) -> bool:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return "constexpr" in text

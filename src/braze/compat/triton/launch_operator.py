@@ -115,7 +115,9 @@ def launch_function(launch: LaunchForm) -> Callable[..., None]:
     """The launch as graphs of user backends call it: `(tensors, numbers, grid)`, where the tensors
     are those that the program passed."""
 
-    def launch_kernel(tensors: Sequence[Any], numbers: Sequence[Any], grid: Sequence[int]) -> None:
+    def launch_kernel(
+        tensors: Sequence[Any], numbers: Sequence[object], grid: Sequence[int]
+    ) -> None:
         given = iter(tensors)
         _start(launch, lambda _: next(given), numbers, grid)
 
@@ -254,7 +256,7 @@ def _grid(launch: LaunchForm, numbers: Sequence[int]) -> Any:
     if not launch.choices:
         return tuple(numbers)
 
-    def grid(parameters: dict[str, Any]) -> tuple[int, ...]:
+    def grid(parameters: dict[str, object]) -> tuple[int, ...]:
         number = match_choice(launch.choices, parameters)
         if number < 0:
             raise RuntimeError(

@@ -49,7 +49,7 @@ _WRITES = ("store", "atomic", "scatter", "reduce_add", "inline_asm", "extern", "
 _PURE_NAMES = frozenset({"range", "min", "max", "abs", "len", "print", "isinstance", "type"})
 
 
-def _is_const(annotation: Any) -> bool:
+def _is_const(annotation: object) -> bool:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return text in ("const", "tl.const") or text.startswith("*k")
 
@@ -211,7 +211,7 @@ def _evaluated(node: ast.AST) -> list[ast.AST]:
     return sorted(parts, key=lambda part: not isinstance(part, ast.comprehension))
 
 
-def _is_tritons(value: Any) -> bool:
+def _is_tritons(value: object) -> bool:
     module = getattr(value, "__module__", None) or ""
     return module.startswith(("triton.language", "triton.runtime.jit"))
 

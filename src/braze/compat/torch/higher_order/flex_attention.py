@@ -47,7 +47,7 @@ def attention_in_python(
     score_mod: Modification,
     block_mask: tuple[Any, ...],
     scale: float,
-    kernel_options: dict[str, Any],
+    kernel_options: dict[str, object],
     score_mod_other_buffers: tuple[Any, ...] = (),
     mask_mod_other_buffers: tuple[Any, ...] = (),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -101,8 +101,8 @@ def _modified_scores(
     score_mod: Modification,
     mask_mod: Modification,
     scale: float,
-    score_buffers: tuple[Any, ...],
-    mask_buffers: tuple[Any, ...],
+    score_buffers: tuple[object, ...],
+    mask_buffers: tuple[object, ...],
 ) -> torch.Tensor:
     """The scores behind both functions, in float32, or in float64 of such a query."""
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32

@@ -101,7 +101,7 @@ def _with_autocast(
         return body(*args, **kwargs)
 
 
-def _checkpointed(body: Any, *args: Any, **kwargs: Any) -> Any:
+def _checkpointed(body: object, *args: object, **kwargs: Any) -> Any:
     return checkpoint(body, *args, **{"use_reentrant": False, **kwargs})
 
 
