@@ -40,13 +40,15 @@ class Comptime:
     """What `braze.comptime` is."""
 
     @staticmethod
-    def __call__(function: Callable[[Any], Any], fallback_fn: Callable[[], Any] = _nothing) -> None:
+    def __call__(
+        function: Callable[[object], object], fallback_fn: Callable[[], object] = _nothing
+    ) -> None:
         """Call `function(ctx)` when this line is compiled; where nothing is compiled,
         `fallback_fn()`. Also a decorator."""
         fallback_fn()
 
     @staticmethod
-    def print(value: Any) -> None:
+    def print(value: object) -> None:
         """Print a value when this line is compiled; where nothing is compiled, when it runs."""
         builtins.print(value)
 
@@ -79,7 +81,7 @@ class Comptime:
         """Print what is on the interpreter's stack."""
 
     @staticmethod
-    def print_value_stack_and_return(value: Any, *, stacklevel: int = 0) -> Any:
+    def print_value_stack_and_return(value: object, *, stacklevel: int = 0) -> Any:
         """The same inside of an expression: `x + print_value_stack_and_return(y)`."""
         return value
 
