@@ -268,11 +268,11 @@ class DebugFolder:
             return call
         return _Saving(call, self)
 
-    def save_inputs(self, held: dict[str, Any]) -> None:
+    def save_inputs(self, held: dict[str, object]) -> None:
         """Write inputs.pt."""
         self._write("inputs.pt", lambda: held)
 
-    def _write(self, name: str, content: Callable[[], Any]) -> None:
+    def _write(self, name: str, content: Callable[[], object]) -> None:
         if self._folder is None:
             return
         try:
@@ -336,7 +336,7 @@ class _Saving:
         return results
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 

@@ -104,7 +104,7 @@ class GraphExaminer:
             return
         suspect = found  # for the closure's type
 
-        def fails(part: Graph, values: Sequence[Any]) -> bool:
+        def fails(part: Graph, values: Sequence[object]) -> bool:
             return is_same(suspect, find_suspect(part, self.options, values, suspect.stage))
 
         places = {(o.file, o.line) for o in found.origins}
@@ -119,12 +119,12 @@ class GraphExaminer:
 
 
 def bisect_call(
-    target: Any,
+    target: object,
     compile_by: CompileBy,
     options: Options,
-    compiled: Callable[..., Any] | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    compiled: Callable[..., object] | None,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     scripts: bool = True,
     times: bool = False,
 ) -> Bisection:
@@ -163,11 +163,11 @@ def bisect_call(
 class _Call:
     """The arguments of a call, copied for each run, which begins from one state."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         self._leaves, self._structure = pytree.tree_flatten((args, kwargs))
         self._states = RandomStates((torch.device("cpu"),))
 
-    def subject(self, target: Any) -> Any:
+    def subject(self, target: object) -> Any:
         """A module's copy: its buffers and gradients are written to."""
         return copy.deepcopy(target) if isinstance(target, torch.nn.Module) else target
 
@@ -201,17 +201,17 @@ class _Call:
             found += [*target.buffers()]
         return found
 
-    def seconds(self, target: Any) -> float:
+    def seconds(self, target: object) -> float:
         """The least wall seconds of several calls behind the first ones, without gradients."""
         run = functools.partial(self._call, self.subject(target))
         seconds_of(run, self._leaves)
         return seconds_of(run, self._leaves)
 
-    def _call(self, target: Any, leaves: list[Any]) -> object:
+    def _call(self, target: Any, leaves: list[object]) -> object:
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
         return target(*args, **kwargs)
 
-    def difference(self, found: Sequence[Any], expected: Sequence[Any]) -> str:
+    def difference(self, found: Sequence[object], expected: Sequence[object]) -> str:
         """How two runs differ; "" where they do not."""
         if len(found) != len(expected):
             return f"{found} in the place of {expected}"
@@ -227,7 +227,9 @@ class _Call:
         return ""
 
 
-def _slow_call(call: _Call, target: Any, compile_by: CompileBy, backend: Backend) -> list[Suspect]:
+def _slow_call(
+    call: _Call, target: object, compile_by: CompileBy, backend: Backend
+) -> list[Suspect]:
     """Of a call whose graphs are not slow: what lies between them, if the call is."""
     eager = call.seconds(target)
     compiled = call.seconds(compile_by(target, backend))
@@ -251,7 +253,7 @@ def _with_detail(found: Suspect, more: str) -> Suspect:
     return Suspect(found.kind, found.stage, found.part, detail, found.origins, found.operators)
 
 
-def _first_line(target: Any) -> tuple[Origin, ...]:
+def _first_line(target: object) -> tuple[Origin, ...]:
     function = getattr(target, "forward", target)
     code = getattr(function, "__code__", None)
     return () if code is None else (Origin(code.co_filename, code.co_firstlineno, code.co_name),)

@@ -26,7 +26,7 @@ def with_fixed_sizes(graph: Graph, known: Mapping[Symbol, int]) -> Graph:
         return graph
     values: dict[Value, Value] = {}
 
-    def fixed(argument: Any) -> Any:
+    def fixed(argument: object) -> Any:
         if type(argument) is Value:
             if argument not in values:
                 values[argument] = replace(argument, type=_fixed_type(argument.type, known))

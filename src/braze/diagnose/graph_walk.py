@@ -43,7 +43,7 @@ Run = Callable[[list[Any]], Sequence[Any]]
 
 
 def find_suspect(
-    graph: Graph, options: Options, inputs: Sequence[Any], until: str = ""
+    graph: Graph, options: Options, inputs: Sequence[object], until: str = ""
 ) -> Suspect | None:
     """The first part that is wrong about the graph, for these inputs; they are left as they are.
     None where all agree, or nothing can be said. until: the last stage to go to."""
@@ -105,7 +105,7 @@ class _GraphWalk:
         finally:
             self.states.restore()
 
-    def difference(self, found: Sequence[Any]) -> str:
+    def difference(self, found: Sequence[object]) -> str:
         """How far the results are from eager's; "" where they are not."""
         results = len(self.graph.outputs)
         for number, (mine, theirs) in enumerate(zip(found, self.expected)):
@@ -135,7 +135,7 @@ class _GraphWalk:
 
     def _rewritten(self) -> Graph:
         def note(
-            stage: str, name: str, seconds: float, changed: bool, program: Any, context: Any
+            stage: str, name: str, seconds: float, changed: bool, program: Any, context: object
         ) -> None:
             if changed:
                 self.judge(compile_graph_runner(program), stage, name)
@@ -152,7 +152,7 @@ class _GraphWalk:
         return program
 
     def _evaluated(self, program: LoopProgram) -> Run:
-        def function(inputs: list[Any]) -> Sequence[Any]:
+        def function(inputs: list[object]) -> Sequence[Any]:
             results, self.memory = run_loops_in_memory(program, inputs)
             return results
 
@@ -274,7 +274,7 @@ class _GraphWalk:
         raise _Found(replace(found, stage="schedule", part=FUSION, origins=origins))
 
 
-def _made(stage: str, make: Callable[[], Any]) -> Any:
+def _made(stage: str, make: Callable[[], object]) -> Any:
     """What a stage makes. Raises _Found where it fails."""
     try:
         return make()

@@ -166,7 +166,7 @@ class ScriptLines:
         shape, stride = (sizes_text(each, self.names) for each in (buffer.shape, buffer.stride))
         return f"{shape}, {stride}, {buffer.dtype}"
 
-    def _argument(self, value: Any, kind: Any) -> str:
+    def _argument(self, value: object, kind: object) -> str:
         if isinstance(value, BufferView):
             text = view_text(value, self.names)
             return f"{text}.item()" if value.is_number or str(kind) in _NUMBERS else text

@@ -50,11 +50,13 @@ def check_first_call(made: GraphCallable, graph: Graph, options: Options) -> Gra
 # --- private ---------------------------------------------------------------------------------
 
 
-def _written(graph: Graph, inputs: Sequence[Any], found: Suspect | None, options: Options) -> str:
+def _written(
+    graph: Graph, inputs: Sequence[object], found: Suspect | None, options: Options
+) -> str:
     if found is not None and options.repro_level > 1:
         suspect = found
 
-        def fails(part: Graph, values: Sequence[Any]) -> bool:
+        def fails(part: Graph, values: Sequence[object]) -> bool:
             return is_same(suspect, find_suspect(part, options, values, suspect.stage))
 
         graph, inputs = shrink(graph, inputs, fails)

@@ -28,7 +28,7 @@ MOST_TRIALS = 400
 
 
 def shrink(
-    graph: Graph, inputs: Sequence[Any], fails: Fails, first: Iterable[Node] = ()
+    graph: Graph, inputs: Sequence[object], fails: Fails, first: Iterable[Node] = ()
 ) -> tuple[Graph, list[Any]]:
     """The graph of few nodes, and its inputs, for which `fails` holds; the graph itself where it
     fails only as a whole. first: nodes to be tried alone.
@@ -58,7 +58,7 @@ def shrink(
     return (fixed, given[:count]) if _holds(fails, fixed, given[:count]) else (small, given)
 
 
-def values_of(graph: Graph, inputs: Sequence[Any]) -> dict[Value, Any]:
+def values_of(graph: Graph, inputs: Sequence[object]) -> dict[Value, Any]:
     """What every value of the graph is."""
     made = [v for node in graph.nodes for v in node.outputs if v is not None]
     whole = replace(graph, outputs=tuple(map(Output, made)), mutations=())
@@ -96,7 +96,7 @@ def symbol_values(
 
 
 def part_of(
-    graph: Graph, nodes: Sequence[Node], values: dict[Value, Any], known: Mapping[Symbol, int]
+    graph: Graph, nodes: Sequence[Node], values: dict[Value, object], known: Mapping[Symbol, int]
 ) -> tuple[Graph, list[Any]]:
     """The nodes as a graph, and its inputs, the numbers of its sizes at their end. It returns what
     the nodes make and do not read. known: the number of each symbol."""
@@ -121,7 +121,7 @@ def part_of(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _holds(fails: Fails, graph: Graph, inputs: Sequence[Any]) -> bool:
+def _holds(fails: Fails, graph: Graph, inputs: Sequence[object]) -> bool:
     try:
         return fails(graph, inputs)
     except Exception:  # such a part is no program: a write without what it writes to

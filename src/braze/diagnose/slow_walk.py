@@ -42,7 +42,7 @@ _RUNS = 7
 Run = Callable[[list[Any]], object]
 
 
-def find_slow(graph: Graph, options: Options, inputs: Sequence[Any]) -> Suspect | None:
+def find_slow(graph: Graph, options: Options, inputs: Sequence[object]) -> Suspect | None:
     """The first part that makes the graph slow, for these inputs; they are left as they are. None
     where it is not slow, or is for a device without kernels of Braze."""
     device = main_device(devices_of(graph))
@@ -56,7 +56,7 @@ def find_slow(graph: Graph, options: Options, inputs: Sequence[Any]) -> Suspect 
         states.restore()
 
 
-def seconds_of(run: Run, inputs: Sequence[Any]) -> float:
+def seconds_of(run: Run, inputs: Sequence[object]) -> float:
     """The least wall seconds of several runs, each on copies of the inputs."""
     least = float("inf")
     with torch.no_grad():
@@ -72,11 +72,13 @@ def seconds_of(run: Run, inputs: Sequence[Any]) -> float:
 
 
 def _slow_part(
-    graph: Graph, options: Options, inputs: Sequence[Any], kind: Device, device: torch.device
+    graph: Graph, options: Options, inputs: Sequence[object], kind: Device, device: torch.device
 ) -> Suspect | None:
     behind: list[tuple[str, Graph]] = []
 
-    def note(stage: str, name: str, spent: float, changed: bool, made: Any, context: Any) -> None:
+    def note(
+        stage: str, name: str, spent: float, changed: bool, made: Any, context: object
+    ) -> None:
         if changed:
             behind.append((name, made))
 
@@ -117,7 +119,7 @@ def _linked(
 
 
 def _slow_kernel(
-    graph: Graph, inputs: Sequence[Any], plan: Schedule, times: KernelTimes
+    graph: Graph, inputs: Sequence[object], plan: Schedule, times: KernelTimes
 ) -> tuple[Kernel, str] | None:
     """The kernel that is slowest beside the operators of its lines, if one is slow."""
     kernels = {step.name: step for step in plan.steps if isinstance(step, Kernel)}

@@ -17,7 +17,7 @@ class Memory:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
 
-    def __getitem__(self, at: Any) -> torch.Tensor:
+    def __getitem__(self, at: object) -> torch.Tensor:
         if at == ():
             return self.tensor
         places, inside = self.places(at)
@@ -40,7 +40,7 @@ class Memory:
             raise IndexError(f"a store leaves a buffer of shape {tuple(self.tensor.shape)}")
         self.tensor[tuple(places)] = value.expand(places[0].shape)
 
-    def scatter(self, at: Any, value: torch.Tensor, points: Any, adds: bool) -> None:
+    def scatter(self, at: object, value: torch.Tensor, points: Any, adds: bool) -> None:
         """Store, or add, at places that are looked up; points: the sizes of the loops."""
         places, inside = self.places(at, value)
         if not inside.all():
@@ -48,7 +48,7 @@ class Memory:
         flat = [p.expand(points).reshape(-1) for p in places]
         self.tensor.index_put_(tuple(flat), value.expand(points).reshape(-1), accumulate=adds)
 
-    def places(self, at: Any, *others: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+    def places(self, at: object, *others: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         """One grid a coordinate, of one shape; and which points of it are inside."""
         at = at if isinstance(at, tuple) else (at,)
         grids = [torch.as_tensor(each) for each in at]
@@ -88,22 +88,22 @@ def grid(*sizes: int) -> list[torch.Tensor]:
     ]
 
 
-def literal(value: Any, dtype: torch.dtype) -> torch.Tensor:
+def literal(value: object, dtype: torch.dtype) -> torch.Tensor:
     """A constant."""
     return torch.tensor(value, dtype=dtype, device="cpu")
 
 
-def index(value: Any) -> torch.Tensor:
+def index(value: object) -> torch.Tensor:
     """An index as a number."""
     return torch.as_tensor(value, dtype=torch.int64)
 
 
-def most(*values: Any) -> torch.Tensor:
+def most(*values: object) -> torch.Tensor:
     """The greatest of indices."""
     return index(values[0]) if len(values) == 1 else index(values[0]).maximum(most(*values[1:]))
 
 
-def least(*values: Any) -> torch.Tensor:
+def least(*values: object) -> torch.Tensor:
     """The least of indices."""
     return index(values[0]) if len(values) == 1 else index(values[0]).minimum(least(*values[1:]))
 
@@ -131,7 +131,7 @@ def checked(value: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def fold(
-    kind: str, body: torch.Tensor, over: dict[int, int], dtype: torch.dtype, position: Any = None
+    kind: str, body: torch.Tensor, over: dict[int, int], dtype: torch.dtype, position: object = None
 ) -> torch.Tensor:
     """A fold over dimensions of the grid, which stay, of size 1. over: their sizes; position: what
     argmax and argmin give of the point that they find."""
@@ -216,7 +216,7 @@ def extern(op: Any, args: list[Any], kwargs: dict[str, Any], made: list[Any]) ->
     return results
 
 
-def flat(results: Any) -> list[Any]:
+def flat(results: object) -> list[Any]:
     """What a call returned, in order."""
     if isinstance(results, (list, tuple)):
         return [leaf for item in results for leaf in flat(item)]

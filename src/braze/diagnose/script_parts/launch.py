@@ -51,7 +51,7 @@ def raise_unmet(message: str, raises: bool = False) -> None:
     raise RuntimeError(message)
 
 
-def flatten(result: Any) -> list[Any]:
+def flatten(result: object) -> list[Any]:
     """What a call returned, in order, but for whole numbers."""
     if isinstance(result, (list, tuple)):
         return [tensor for part in result for tensor in flatten(part)]
@@ -72,12 +72,12 @@ def reinterpret(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (tensor if tensor.dim() else tensor.view(1)).view(dtype)
 
 
-def after_effects(fault: BaseException, *pending: Any) -> BaseException:
+def after_effects(fault: BaseException, *pending: object) -> BaseException:
     """What fails once something is written."""
     return fault
 
 
-def nothing(*arguments: Any) -> None:
+def nothing(*arguments: object) -> None:
     """What only a program inside Braze has to tell."""
 
 

@@ -20,7 +20,7 @@ def make(shape: Any, stride: Any, dtype: torch.dtype, where: str) -> torch.Tenso
     return made.copy_(torch.randint(0, 2, shape, device="cpu")).to(where)
 
 
-def main(program: Callable[[list[Any]], Any], generated: Callable[[], list[Any]]) -> None:
+def main(program: Callable[[list[Any]], Any], generated: Callable[[], list[object]]) -> None:
     """Run the program on the inputs of `inputs.pt` beside the script, or on generated ones."""
     parser = argparse.ArgumentParser()
     parser.add_argument("calls", nargs="?", type=int, default=10, help="calls to time")
@@ -53,7 +53,7 @@ def main(program: Callable[[list[Any]], Any], generated: Callable[[], list[Any]]
             print(f"{1e6 * (time.perf_counter() - began) / asked.calls:.1f} us a call")
 
 
-def difference(result: Any, number: int, saved: Any) -> str:
+def difference(result: object, number: int, saved: Any) -> str:
     """How far a result is from what the compiled graph returned for the saved inputs."""
     if not saved or not isinstance(result, torch.Tensor) or not result.numel():
         return ""
