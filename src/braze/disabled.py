@@ -53,7 +53,7 @@ class Disabling:
     def __init__(self, recursive: bool, reason: str | None) -> None:
         self._recursive, self._reason = recursive, reason
 
-    def __call__(self, function: Any) -> Any:
+    def __call__(self, function: object) -> Any:
         """The function, class or module, never compiled."""
         return disable(function, self._recursive, reason=self._reason)
 
