@@ -68,7 +68,7 @@ class install:
         self.uninstall()
 
 
-def _in_place_of(torch_compile: Callable[..., Any]) -> Callable[..., Any]:
+def _in_place_of(torch_compile: Callable[..., object]) -> Callable[..., Any]:
     """A function with the signature of PyTorch's, and its answer where Braze's is not wanted."""
 
     @functools.wraps(torch_compile)
@@ -86,7 +86,7 @@ def _in_place_of(torch_compile: Callable[..., Any]) -> Callable[..., Any]:
     return compile
 
 
-def _reset_both(torch_reset: Callable[..., Any]) -> Callable[..., Any]:
+def _reset_both(torch_reset: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(torch_reset)
     def reset() -> None:
         reset_braze()
@@ -96,7 +96,7 @@ def _reset_both(torch_reset: Callable[..., Any]) -> Callable[..., Any]:
     return reset
 
 
-def _stance_of_both(torch_set_stance: Callable[..., Any]) -> Callable[..., Any]:
+def _stance_of_both(torch_set_stance: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(torch_set_stance)
     def set_both(stance: str = "default", **arguments: Any) -> _Stances:
         check_stance(stance)
@@ -151,7 +151,7 @@ _FOLLOWED: tuple[_Row, ...] = (
 )
 
 
-def _is_for_braze(arguments: dict[str, Any]) -> bool:
+def _is_for_braze(arguments: dict[str, object]) -> bool:
     backend = arguments.get("backend")
     if backend is None:
         named = getattr(torch.compiler, "get_default_backend", lambda: "inductor")
