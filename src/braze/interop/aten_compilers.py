@@ -31,7 +31,7 @@ class CompiledAtFirstCall:
         self,
         graph: Graph,
         compiler: Callable[..., Any],
-        instead: Callable[[Exception], Callable[[Sequence[torch.Tensor]], Any]],
+        instead: Callable[[Exception], Callable[[Sequence[torch.Tensor]], object]],
     ) -> None:
         self.module = aten_to_fx(graph)
         self._compiler = compiler

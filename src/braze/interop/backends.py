@@ -85,7 +85,7 @@ def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = 
 
 
 def run_graph_module(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any]
+    graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Any]:
     """The backend "eager": the captured torch-level graph, as it is."""
     return graph.forward
@@ -134,7 +134,7 @@ class Backends:
         backend: str | GraphCompiler | Backend,
         *,
         mode: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         dynamic: bool | None = None,
     ) -> Backend:
         """The backend of this name, or the callable itself as a backend.
@@ -189,7 +189,7 @@ BACKENDS = Backends()
 
 
 def _with_arguments(
-    compiler: GraphCompiler, mode: str | None, options: Mapping[str, Any] | None
+    compiler: GraphCompiler, mode: str | None, options: Mapping[str, object] | None
 ) -> GraphCompiler:
     """As torch.compile does: `mode` and `options` are passed only where they were given."""
     keywords: dict[str, Any] = {}
@@ -203,7 +203,7 @@ def _with_arguments(
 
 
 def _inductor_compiler(
-    mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
+    mode: str | None, options: Mapping[str, object] | None, dynamic: bool | None
 ) -> GraphCompiler:
     """PyTorch's own generator, which takes a mode as settings of its own."""
     inductor = _load("torch._inductor")
@@ -211,7 +211,7 @@ def _inductor_compiler(
     if mode not in (None, "default"):
         settings |= inductor.list_mode_options(mode, dynamic)
 
-    def compile_graph(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+    def compile_graph(graph: torch.fx.GraphModule, example_inputs: object) -> Callable[..., Any]:
         compile_fx = _load("torch._inductor.compile_fx").compile_fx
         compiled: Callable[..., Any] = compile_fx(graph, example_inputs, config_patches=settings)
         return compiled

@@ -39,7 +39,7 @@ class ExampleNumber:
     def __copy__(self) -> ExampleNumber:
         return self
 
-    def __deepcopy__(self, memory: Any) -> ExampleNumber:
+    def __deepcopy__(self, memory: object) -> ExampleNumber:
         return self
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -48,7 +48,7 @@ class ExampleNumber:
 
 
 def _asking(name: str) -> Callable[..., NoReturn]:
-    def ask(self: ExampleNumber, *arguments: Any) -> NoReturn:
+    def ask(self: ExampleNumber, *arguments: object) -> NoReturn:
         self.__getattr__("value")
 
     ask.__name__ = name
@@ -70,7 +70,7 @@ class NeedsConstants(Exception):
 
 
 def hiding_numbers(
-    compiler: Compiler, sources: Sequence[Source], example_inputs: Sequence[Any]
+    compiler: Compiler, sources: Sequence[Source], example_inputs: Sequence[object]
 ) -> Compiler:
     """A compiler whose example inputs have no values where these are numbers. What it gives raises
     NeedsConstants where the compiler asked for one, or raised, which may be why."""
@@ -82,7 +82,7 @@ def hiding_numbers(
     if not places:
         return compiler
 
-    def compile_for_all(graph: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compile_for_all(graph: object, example_inputs: Sequence[object]) -> Callable[..., Any]:
         hidden = {place: ExampleNumber(f"n{place}") for place in places}
         shown = [hidden.get(place, given) for place, given in enumerate(example_inputs)]
         try:

@@ -35,7 +35,9 @@ class ExampleValue(torch.Tensor):
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: Any, types: object, args: object = (), kwargs: Any = None
+    ) -> Any:
         given = pytree.tree_leaves((args, kwargs))
         devices = [x.device for x in given if isinstance(x, ExampleValue)]
         asked = (kwargs or {}).get("device")
@@ -51,10 +53,10 @@ class ExampleValue(torch.Tensor):
             f"device={str(self.device)!r})"
         )
 
-    def __deepcopy__(self, memo: Any) -> ExampleValue:
+    def __deepcopy__(self, memo: object) -> ExampleValue:
         return self  # a copied graph has the same values
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         facts = (tuple(self.shape), self.stride(), self.dtype, self.device, self.requires_grad)
         return _made, facts
 
@@ -90,7 +92,7 @@ def complete_examples(graph: fx.Graph) -> None:
             note_example(node, tuple([parts.get(n) for n in range(1 + max(parts))]))
 
 
-def note_example(node: fx.Node, example: Any) -> None:
+def note_example(node: fx.Node, example: object) -> None:
     """Say what a node holds, by the names that PyTorch's backends ask for."""
     node.meta[EXAMPLE] = node.meta["val"] = example
 
@@ -98,7 +100,7 @@ def note_example(node: fx.Node, example: Any) -> None:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _example_in(argument: Any) -> Any:
+def _example_in(argument: object) -> Any:
     return argument.meta.get(EXAMPLE) if isinstance(argument, fx.Node) else argument
 
 
@@ -121,7 +123,9 @@ def _at_hand(sizes: tuple[Size, ...]) -> Iterator[int | None]:
         yield constant_value(substitute(size, known)) if len(known) == len(hints) else None
 
 
-def _made(shape: Any, stride: Any, dtype: Any, device: Any, requires_grad: bool) -> ExampleValue:
+def _made(
+    shape: object, stride: object, dtype: object, device: object, requires_grad: bool
+) -> ExampleValue:
     made: ExampleValue = make_wrapper(
         ExampleValue,
         shape,
@@ -133,13 +137,13 @@ def _made(shape: Any, stride: Any, dtype: Any, device: Any, requires_grad: bool)
     return made
 
 
-def _example_of(leaf: Any, device: torch.device) -> Any:
+def _example_of(leaf: object, device: torch.device) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return _made(leaf.shape, leaf.stride(), leaf.dtype, device, False)
 
 
-def _without_data(leaf: Any) -> Any:
+def _without_data(leaf: object) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=_META)

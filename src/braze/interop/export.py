@@ -103,5 +103,5 @@ def _attribute(root: torch.nn.Module, graph: fx.Graph, name: str, tensor: torch.
     return graph.get_attr(name)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)

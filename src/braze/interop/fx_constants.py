@@ -51,7 +51,7 @@ _NAMED = (
 )
 
 
-def said_dtype(value: Any) -> Any:
+def said_dtype(value: object) -> Any:
     """The dtype that a Python type stands for; anything else as it is."""
     return _DTYPES.get(value, value) if isinstance(value, type) else value
 
@@ -71,7 +71,7 @@ def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
     return graph.get_attr(name)
 
 
-def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
+def said_target(target: Callable[..., object]) -> Callable[..., Any]:
     """What a node calls. What has no name of its own (a scripted function, the `__new__` of a
     legacy tensor type), or whose name in torch means something else since the program replaced it,
     is called by a function that has one."""
@@ -88,10 +88,10 @@ def said_method(name: str) -> Callable[..., Any] | None:
     return said_function(getattr(private.TensorBase, name), name)
 
 
-def said_function(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def said_function(function: Callable[..., object], name: str) -> Callable[..., Any]:
     """A function that has a name, and calls another one."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return function(*args, **kwargs)
 
     call.__name__ = name

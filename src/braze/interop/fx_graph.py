@@ -168,7 +168,7 @@ class _FxBuilder:
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph)
 
-    def call(self, target: Callable[..., Any], args: Any, kwargs: Any = None) -> fx.Node:
+    def call(self, target: Callable[..., object], args: Any, kwargs: Any = None) -> fx.Node:
         return self.graph.call_function(target, args, kwargs or {})
 
     # --- ATen nodes
@@ -323,7 +323,7 @@ class _FxBuilder:
         _note_origin(made, call.origin)
         self._name_result(call.result, made)
 
-    def _argument(self, argument: Any, producers: dict[Value, Node]) -> Any:
+    def _argument(self, argument: object, producers: dict[Value, Node]) -> Any:
         if type(argument) is Value:
             return self.value(argument, producers)
         if isinstance(argument, (tuple, list)):
@@ -342,7 +342,7 @@ class _FxBuilder:
             return self.sizes.number(argument)
         return said_constant(self.root, self.graph, argument)
 
-    def _name_result(self, result: Any, made: fx.Node) -> None:
+    def _name_result(self, result: object, made: fx.Node) -> None:
         if type(result) is Value:
             _note_type(made, result)  # a write to it names another node
             self.known[result] = made
@@ -403,7 +403,7 @@ _SCATTERS = frozenset(
 _APPLYING = "braze.capture.training.autograd_functions"
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -423,7 +423,7 @@ def _note_origin(node: fx.Node, origin: Origin) -> None:
     node.stack_trace = f'File "{origin.file}", line {origin.line}, in {origin.function}'
 
 
-def _target_for(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+def _target_for(target: Callable[..., object], args: tuple[object, ...]) -> Callable[..., Any]:
     """`0 -= x` is no Python: with a number on its left an in-place operator is a plain one."""
     name = getattr(target, "__name__", "")
     if getattr(operator, name, None) is not target or not name.startswith("i"):

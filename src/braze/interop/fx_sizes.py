@@ -77,10 +77,10 @@ class SizeNodes:
         self._made.append(self._graph.call_function(function, operands))
         return self._made[-1]
 
-    def _product(self, left: Any, right: Any) -> Any:
+    def _product(self, left: object, right: object) -> Any:
         return self._call(operator.mul, (left, right))
 
-    def _sum(self, left: Any, right: Any) -> Any:
+    def _sum(self, left: object, right: object) -> Any:
         return self._call(operator.add, (left, right))
 
     def _atom(self, atom: Any) -> Any:
@@ -101,7 +101,7 @@ class SizeNodes:
         self._made.append(self._graph.call_method(method, (node, int(dim))))
         return self._made[-1]
 
-    def _bind(self, binding: Binding, place: Any) -> None:
+    def _bind(self, binding: Binding, place: object) -> None:
         rest = self.number(binding.rest)
         if place is None:
             value = rest

@@ -10,7 +10,6 @@ import textwrap
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -105,7 +104,7 @@ sys.exit(is_wrong)
 '''
 
 
-def write_repro(graph: Graph, inputs: Sequence[Any], reason: str) -> Path:
+def write_repro(graph: Graph, inputs: Sequence[object], reason: str) -> Path:
     """Write the script for a graph and its inputs, with the numbers of `Graph.sizes` at their end,
     to the folder `braze_repros` here, or with temporary files where that cannot be written. Raises
     NotExpressible for a graph that no Python code says."""

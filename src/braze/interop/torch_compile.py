@@ -19,10 +19,10 @@ from braze.api import compile as compile_callable
 
 def braze_backend(
     graph: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[object],
     *,
     mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Callable[..., Any]:
     """A callable that runs the graph through Braze; it compiles when first called.
 
@@ -46,7 +46,7 @@ def braze_backend(
     # Neither the compiled method nor an object: PyTorch replaces a backend's result by the module's
     # own `forward` where `__self__` is a lazy graph module (tests/unit/interop/test_torch_compile
     # counts graphs), and looks for the result's code and name.
-    def call_graph(*inputs: Any) -> Any:
+    def call_graph(*inputs: object) -> Any:
         return compiled(*inputs)
 
     def call_with_numbers(*inputs: Any) -> Any:
@@ -131,7 +131,7 @@ def _is_wrapped_number(node: torch.fx.Node) -> bool:
     return all((user.op, user.target) == ("call_method", "item") for user in node.users)
 
 
-def _is_open(example: Any) -> bool:
+def _is_open(example: object) -> bool:
     """Whether PyTorch's capture took a number, or a size of a tensor, for a symbol."""
     if isinstance(example, torch.Tensor):
         return any(isinstance(size, torch.SymInt) for size in example.shape)

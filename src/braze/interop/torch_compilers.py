@@ -25,8 +25,8 @@ from braze.locks import make_lock
 def run_by_compiler(
     graph: Graph,
     module: torch.fx.GraphModule,
-    compiler: Callable[..., Callable[..., Any]],
-    example_inputs: Sequence[Any],
+    compiler: Callable[..., Callable[..., object]],
+    example_inputs: Sequence[object],
     most: int,
 ) -> GraphCallable:
     """What a user's compiler makes of a graph, whose torch-level calls are `module`; a fault leaves
@@ -62,7 +62,7 @@ class _BySizes:
         self,
         module: torch.fx.GraphModule,
         compiler: Callable[..., Callable[..., Any]],
-        example_inputs: Sequence[Any],
+        example_inputs: Sequence[object],
         most: int,
     ) -> None:
         self._module = module
@@ -73,10 +73,10 @@ class _BySizes:
         self._by_sizes[_sizes(example_inputs)] = self._compiled
         self._lock = make_lock()
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
+    def __call__(self, inputs: Sequence[object]) -> Any:
         return (self._by_sizes.get(_sizes(inputs)) or self._compiled)(*inputs)
 
-    def compile_again(self, inputs: Sequence[Any]) -> bool:
+    def compile_again(self, inputs: Sequence[object]) -> bool:
         """After a fault: compile for the sizes of these inputs; whether that is worth a try."""
         sizes = _sizes(inputs)
         with self._lock:
@@ -87,5 +87,5 @@ class _BySizes:
         return True
 
 
-def _sizes(inputs: Sequence[Any]) -> tuple[Any, ...]:
+def _sizes(inputs: Sequence[object]) -> tuple[Any, ...]:
     return tuple([(*x.shape, *x.stride()) if isinstance(x, torch.Tensor) else x for x in inputs])

@@ -57,13 +57,13 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
     return run_or_undo
 
 
-def leaving_regions(module: torch.fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+def leaving_regions(module: torch.fx.GraphModule, run: Callable[..., object]) -> Callable[..., Any]:
     """What was made of a graph; where it raises in the middle of a region of autocast, the region
     is left."""
     if not module.graph.find_nodes(op="call_function", target=ENTER_AUTOCAST):
         return run
 
-    def run_or_leave(*inputs: Any) -> Any:
+    def run_or_leave(*inputs: object) -> Any:
         before, depth = ambient_state(), autocast_depth()
         try:
             return run(*inputs)
