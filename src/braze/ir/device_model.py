@@ -198,7 +198,7 @@ def model_of(properties: Any) -> DeviceModel:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _read(properties: Any, name: str) -> int:
+def _read(properties: object, name: str) -> int:
     return int(getattr(properties, name, 0))
 
 

@@ -15,7 +15,7 @@ from braze.compat.python.line_tables import without_columns
 
 
 def define(
-    texts: Sequence[str], file: str, names: dict[str, Any], codes: Sequence[types.CodeType] = ()
+    texts: Sequence[str], file: str, names: dict[str, object], codes: Sequence[types.CodeType] = ()
 ) -> Any:
     """The function that the last text defines, with `names` as its globals, which do not hold it.
 

@@ -93,6 +93,6 @@ class PassManager(Generic[Program, Context]):
         return program
 
 
-def _identity(program: Any) -> int | tuple[int, ...]:
+def _identity(program: object) -> int | tuple[int, ...]:
     """What is the same as long as no pass makes another object, or another list of statements."""
     return tuple(map(id, program)) if isinstance(program, list) else id(program)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -77,12 +76,12 @@ def _row(guard: Guard, depth: int) -> tuple[str, str]:
     return text, f"{guard.origin.file}:{guard.origin.line}" if guard.origin.line else ""
 
 
-def _with_colon(expected: Any) -> str:
+def _with_colon(expected: object) -> str:
     text = _format_expected(expected)
     return f": {text}" if text else ""
 
 
-def _format_expected(expected: Any) -> str:
+def _format_expected(expected: object) -> str:
     if expected is None:
         return ""
     if isinstance(expected, TensorFacts):
@@ -103,7 +102,7 @@ def _format_expected(expected: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 
-def _shows_tensors(expected: Any) -> bool:
+def _shows_tensors(expected: object) -> bool:
     """Whether the representation of an object may show elements of tensors or arrays, as that of a
     container or a dataclass does: traces and logs hold none."""
     if isinstance(expected, torch.Tensor | BaseException) or type(expected) is ARRAY:
@@ -118,17 +117,17 @@ def _shows_tensors(expected: Any) -> bool:
     return type(held) is dict and any(map(_is_numeric, held.values()))
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_numeric(value: object) -> bool:
     return isinstance(value, torch.Tensor) or type(value) is ARRAY
 
 
-def _is_of_sources(expected: Any) -> bool:
+def _is_of_sources(expected: object) -> bool:
     if isinstance(expected, tuple):
         return bool(expected) and all(map(_is_of_sources, expected))
     return isinstance(expected, Source)
 
 
-def _format_sources(expected: Any) -> str:
+def _format_sources(expected: object) -> str:
     """A source; a list of them; groups of those that share memory, one in brackets each."""
     if not isinstance(expected, tuple):
         return str(expected)
@@ -142,7 +141,7 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + more
 
 
-def _name_of(value: Any) -> str:
+def _name_of(value: object) -> str:
     return getattr(value, "__qualname__", None) or str(value)
 
 

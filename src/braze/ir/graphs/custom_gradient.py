@@ -128,7 +128,7 @@ def without_custom_gradients(graph: Graph) -> Graph:
 @unseen_by_other_compilers
 class _Replayed(AutogradFunction):
     @staticmethod
-    def forward(ctx: Any, op: CustomGradient, results: Any, outside: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, op: CustomGradient, results: Any, outside: Any, *inputs: object) -> Any:
         made = tuple([result.detach() for result in results])
         ctx.op, ctx.outside = op, outside
         reads = {(kind, number) for f in op.formulas for _, kind, number in f.reads}
@@ -139,7 +139,7 @@ class _Replayed(AutogradFunction):
         return made
 
     @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> Any:
+    def backward(ctx: Any, *tangents: object) -> Any:
         op: CustomGradient = ctx.op
         given = tuple([tangent is not None for tangent in tangents])
         if not any(given):
@@ -161,7 +161,7 @@ class _Replayed(AutogradFunction):
         return (None, None, None, *gradients)
 
 
-def _run(_: Any, formula: Formula, *given: Any) -> tuple[Any, ...]:
+def _run(_: object, formula: Formula, *given: object) -> tuple[Any, ...]:
     names = [*formula.tangents, *[value for value, _, _ in formula.reads]]
     values: dict[Value, Any] = dict(zip(names, given, strict=True))
     for node in formula.nodes:

@@ -198,7 +198,7 @@ def main_device(devices: frozenset[torch.device]) -> torch.device | None:
     return others[0] if len(others) == 1 else None
 
 
-def values_in(argument: Any) -> list[Value]:
+def values_in(argument: object) -> list[Value]:
     """The values in an argument or result, however nested, in order."""
     found: list[Value] = []
     _add_values(found, (argument,))
@@ -234,7 +234,7 @@ def _add_values(found: list[Value], arguments: Iterable[Any]) -> None:
             _add_values(found, (argument.start, argument.stop, argument.step))
 
 
-def replace_in(argument: Any, replacements: Mapping[Value, Value]) -> Any:
+def replace_in(argument: object, replacements: Mapping[Value, Value]) -> Any:
     """The argument with values replaced."""
     if type(argument) is Value:
         return replacements.get(argument, argument)

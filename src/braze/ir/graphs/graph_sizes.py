@@ -81,7 +81,7 @@ def told_sizes(graph: Graph, derived: Derived) -> Sizes:
 # --- private -------------------------------------------------------------------------------------
 
 
-def _note_sizes(arguments: Sequence[Any], found: dict[int, Expr]) -> None:
+def _note_sizes(arguments: Sequence[object], found: dict[int, Expr]) -> None:
     for argument in arguments:
         if type(argument) is Expr:
             found[id(argument)] = argument

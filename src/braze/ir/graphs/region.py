@@ -129,7 +129,7 @@ class RegionOp:
         """As of an operator."""
         return f"{self.namespace}::{self}"
 
-    def __call__(self, operands: Sequence[Any], sizes: Sequence[int] = ()) -> list[torch.Tensor]:
+    def __call__(self, operands: Sequence[object], sizes: Sequence[int] = ()) -> list[torch.Tensor]:
         """Run what is taken; gradients flow where they are recorded."""
         return list(call_region(self, operands, sizes, (), _run))
 
@@ -180,7 +180,7 @@ def graphs_of(node: Node) -> tuple[Graph, ...]:
 def call_region(
     op: RegionOp,
     operands: Sequence[Any],
-    sizes: Sequence[Any],
+    sizes: Sequence[object],
     types: Sequence[object],
     execute: Execute,
 ) -> Sequence[Any]:
@@ -217,11 +217,11 @@ def _with_symbolic_layouts(kinds: Sequence[ValueType], program: Program) -> Prog
     """The same where strides are expressions of the sizes of inputs."""
 
     @functools.lru_cache(maxsize=8)
-    def strides_at(shapes: tuple[Any, ...]) -> list[tuple[int, ...] | None]:
+    def strides_at(shapes: tuple[object, ...]) -> list[tuple[int, ...] | None]:
         values = dict(_symbols_in(kinds, shapes))
         return [_numbers(kind, values) for kind in kinds]
 
-    def run(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
+    def run(inputs: Sequence[object]) -> Sequence[torch.Tensor]:
         shapes = tuple([x.shape if isinstance(x, torch.Tensor) else None for x in inputs])
         pairs = zip(inputs, strides_at(shapes[: len(kinds)]))
         laid_out = [x if s is None else _laid_out(x, s) for x, s in pairs]
@@ -260,7 +260,7 @@ def _laid_out(tensor: Any, stride: Any) -> Any:
 
 
 def _run(
-    op: RegionOp, operands: Sequence[Any], sizes: Sequence[Any], types: Sequence[object]
+    op: RegionOp, operands: Sequence[object], sizes: Sequence[object], types: Sequence[object]
 ) -> Sequence[torch.Tensor]:
     programs: Sequence[Program] = op.programs
     if not programs:
@@ -272,7 +272,7 @@ def _run(
 
 
 def _run_cond(
-    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[object]
 ) -> Sequence[torch.Tensor]:
     predicate, *rest = operands
     return programs[0 if predicate.item() else 1]([*rest, *sizes])
@@ -321,7 +321,7 @@ def _run_while_gradient(
 
 
 def _run_scan(
-    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[object], sizes: Sequence[object]
 ) -> Sequence[torch.Tensor]:
     carried, rows, captured = _parts_of_scan(op, operands)
     made = []
@@ -368,7 +368,7 @@ def _run_scan_gradient(
 
 
 def _scan_gradient_by_turns(
-    op: RegionOp, operands: Sequence[Any], execute: Execute
+    op: RegionOp, operands: Sequence[object], execute: Execute
 ) -> Sequence[torch.Tensor]:
     """The same for gradients of gradients: a call of one graph for each row and each graph, all of
     which share two programs, and have gradients of any order themselves."""
@@ -389,14 +389,16 @@ def _is_floating(kind: ValueType) -> bool:
     return kind.dtype.is_floating_point or kind.dtype.is_complex
 
 
-def _parts_of_scan(op: RegionOp, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+def _parts_of_scan(
+    op: RegionOp, operands: Sequence[object]
+) -> tuple[list[Any], list[Any], list[Any]]:
     """What is carried, what is taken row by row, and what every turn is given."""
     first = op.carried + op.rows
     return list(operands[: op.carried]), list(operands[op.carried : first]), list(operands[first:])
 
 
 def _run_call(
-    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[object], sizes: Sequence[object]
 ) -> Sequence[torch.Tensor]:
     return programs[0]([*operands, *sizes])
 

@@ -111,7 +111,7 @@ def in_inference_mode(
     return run_in_inference_mode
 
 
-def _needs_gradient(given: Any) -> bool:
+def _needs_gradient(given: object) -> bool:
     return isinstance(given, torch.Tensor) and given.requires_grad
 
 
@@ -147,7 +147,7 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
 
-def call_node(node: Node, values: dict[Value, Any]) -> Any:
+def call_node(node: Node, values: dict[Value, object]) -> Any:
     """Run one node; operators that write get clones, whose contents are returned last."""
     args = [_bind(argument, values) for argument in node.args]
     kwargs = {name: _bind(argument, values) for name, argument in node.kwargs}
@@ -187,7 +187,7 @@ def _call_on_clones(
     return [*fresh, *clones]
 
 
-def flat_tensors(result: Any) -> list[Any]:
+def flat_tensors(result: object) -> list[Any]:
     """An operator's tensors and numbers, flattened in order; None stays for an undefined tensor."""
     if result is None or isinstance(result, (torch.Tensor, float, torch.SymFloat)):
         return [result]
@@ -241,7 +241,7 @@ def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool, count: 
         note_write((target,) * (count - 1))
 
 
-def _bind(argument: Argument, values: dict[Value, Any]) -> Any:
+def _bind(argument: Argument, values: dict[Value, object]) -> Any:
     if type(argument) is Value:
         return values[argument]
     if isinstance(argument, (tuple, list)):
@@ -258,7 +258,7 @@ def _output(output: Output, values: dict[Value, Any]) -> torch.Tensor:
 
 
 def view_for(
-    base: torch.Tensor, output: Output, place: tuple[Any, Any, Any] | None = None
+    base: torch.Tensor, output: Output, place: tuple[object, object, object] | None = None
 ) -> torch.Tensor:
     """The result that an output with an alias is: a view of the alias's base. place: the alias's
     (shape, stride, offset) in numbers, where it has symbols."""
@@ -282,7 +282,7 @@ def _as_made(view: torch.Tensor) -> torch.Tensor:
 
 
 def untracked_view_of(
-    base: torch.Tensor, shape: Any, stride: Any, offset: Any, dtype: torch.dtype
+    base: torch.Tensor, shape: object, stride: object, offset: object, dtype: torch.dtype
 ) -> torch.Tensor:
     """`view_of`, as made without gradients: of a base that requires grad it does, too, and has no
     history."""
@@ -493,7 +493,7 @@ class _RunnerSource:
             self.names[name] = FAST_CALLS.get(op) or direct_call(op)
         return name
 
-    def _object(self, value: Any) -> str:
+    def _object(self, value: object) -> str:
         name = f"object_{len(self.names)}"
         self.names[name] = value
         return name

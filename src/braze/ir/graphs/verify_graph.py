@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -96,7 +95,7 @@ def _check_call(node: Node) -> None:
     _check_results(node)
 
 
-def _check_sizes(arguments: Sequence[Any], node: Node) -> None:
+def _check_sizes(arguments: Sequence[object], node: Node) -> None:
     for argument in arguments:
         if isinstance(argument, (list, tuple)):
             _check_sizes(argument, node)

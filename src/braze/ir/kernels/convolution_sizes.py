@@ -83,7 +83,7 @@ class ConvolutionSizes:
 
 
 def convolution_sizes(
-    image: Sequence[Any], weight: Sequence[Any], window: Sequence[Any]
+    image: Sequence[object], weight: Sequence[object], window: Sequence[Any]
 ) -> ConvolutionSizes | None:
     """The sizes of a convolution; None where it is not of images of known height and width.
     window: stride, padding, dilation, groups, as the operator takes them."""

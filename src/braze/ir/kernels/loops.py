@@ -317,7 +317,7 @@ def given_symbols(call: ExternCall) -> set[Symbol]:
     return set().union(*_symbols_in((*call.args, *(value for _, value in call.kwargs))))
 
 
-def _symbols_in(values: Iterable[Any]) -> Iterator[frozenset[Symbol]]:
+def _symbols_in(values: Iterable[object]) -> Iterator[frozenset[Symbol]]:
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from _symbols_in(value)

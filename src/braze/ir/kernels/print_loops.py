@@ -139,7 +139,7 @@ def _print_origin(origin: Origin) -> str:
     return f"{os.path.basename(origin.file)}:{origin.line} {origin.call}".rstrip()
 
 
-def _print_argument(argument: Any) -> str:
+def _print_argument(argument: object) -> str:
     if isinstance(argument, BufferView):
         return f"number {print_view(argument)}" if argument.is_number else print_view(argument)
     if isinstance(argument, (list, tuple)):

@@ -44,7 +44,7 @@ Tensor: TypeAlias = torch.Tensor
 Grid: TypeAlias = Mapping[Symbol, Tensor]
 
 
-def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
+def run_loops(program: LoopProgram, inputs: Sequence[object]) -> list[Tensor]:
     """The outputs for the inputs (tensors, then numbers), as views of the evaluator's buffers;
     mutated inputs are written last. Raises IndexError where a checked index is out of range,
     OutOfBounds where another leaves its buffer."""
@@ -164,7 +164,7 @@ def _note_number(program: LoopProgram, sizes: dict[Symbol, int]) -> None:
             raise_unmet(check.message, check.raises)
 
 
-def _call(op: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call(op: torch._ops.OpOverload, args: list[object], kwargs: dict[str, object]) -> Any:
     """Run the operator; what it writes to is cloned first and returned last."""
     schema = op._schema
     if not schema.is_mutable:
@@ -199,7 +199,7 @@ def _owned(result: Tensor, buffer: Buffer, sizes: Mapping[Symbol, int]) -> Tenso
 
 
 def _argument(
-    value: Any, memory: Mapping[Buffer, Tensor], sizes: Mapping[Symbol, int], kind: Any
+    value: object, memory: Mapping[Buffer, Tensor], sizes: Mapping[Symbol, int], kind: object
 ) -> Any:
     if isinstance(value, BufferView):
         tensor = _view(value, memory, sizes)
@@ -212,7 +212,7 @@ def _argument(
     return value
 
 
-def _flatten(results: Any) -> list[Any]:
+def _flatten(results: object) -> list[Any]:
     if isinstance(results, (list, tuple)):
         return [leaf for item in results for leaf in _flatten(item)]
     return [results]
@@ -286,7 +286,7 @@ def _index_value(expr: Expr, point: _Point) -> Tensor:
     return total
 
 
-def _atom_value(atom: Any, point: _Point) -> Tensor:
+def _atom_value(atom: object, point: _Point) -> Tensor:
     if isinstance(atom, Symbol):
         if atom in point.grid:
             return point.grid[atom]

@@ -111,7 +111,7 @@ class StepTemplate:
             self._known[id(node)] = self._part(lambda values: kind(*values), operands)
         return self._known[id(node)]
 
-    def _part(self, make: Callable[[list[Any]], Any], values: Sequence[Any]) -> int | None:
+    def _part(self, make: Callable[[list[object]], object], values: Sequence[object]) -> int | None:
         places = [self._visit(value) for value in values]
         if all(place is None for place in places):
             return None

@@ -114,7 +114,7 @@ def _verify_statement(statement: Statement, known: _Known) -> None:
     _verify_definition(statement, known)
 
 
-def _buffers_in(arguments: Iterable[Any]) -> Iterable[Buffer]:
+def _buffers_in(arguments: Iterable[object]) -> Iterable[Buffer]:
     for argument in arguments:
         if isinstance(argument, BufferView):
             yield argument.buffer

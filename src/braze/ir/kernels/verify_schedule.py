@@ -114,7 +114,7 @@ def _require(condition: bool, message: str) -> None:
 def _buffers_of_call(call: ExternCall) -> set[Buffer]:
     found: set[Buffer] = set()
 
-    def visit(value: Any) -> None:
+    def visit(value: object) -> None:
         if isinstance(value, BufferView):
             found.add(value.buffer)
         elif isinstance(value, (list, tuple)):
@@ -291,7 +291,7 @@ class _KernelChecker:
         self._touched.add(buffer)
 
 
-def _names(things: Iterable[Any]) -> str:
+def _names(things: Iterable[object]) -> str:
     return ", ".join(sorted(map(str, things)))
 
 
