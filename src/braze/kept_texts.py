@@ -8,7 +8,7 @@ left out, and what stands for it says how long it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 from braze.frozen import frozen
 
@@ -132,7 +132,7 @@ class KeptTexts:
     for one that has no text."""
 
     def __init__(
-        self, print_program: Callable[[Any], str | None], limit: int = MOST_CHARACTERS
+        self, print_program: Callable[[object], str | None], limit: int = MOST_CHARACTERS
     ) -> None:
         self._print = print_program
         self._left = limit
@@ -143,7 +143,7 @@ class KeptTexts:
         """Keep a text. What fails to be printed fails no compile."""
         self._add(kind, text if isinstance(text, str) else _printed(text))
 
-    def keep_program(self, stage: str, name: str, program: Any, changed: bool = True) -> None:
+    def keep_program(self, stage: str, name: str, program: object, changed: bool = True) -> None:
         """Keep a program's text behind a pass, if the pass changed it."""
         if not changed:
             self.texts.append(KeptText("program", "", stage, name, changed=False))
