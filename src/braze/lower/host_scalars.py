@@ -177,7 +177,7 @@ def _makes_views(op: Any) -> bool:
     return any(argument.alias_info is not None for argument in op._schema.arguments)
 
 
-def _mentions_sizes(argument: Any) -> bool:
+def _mentions_sizes(argument: object) -> bool:
     if isinstance(argument, (list, tuple)):
         return any(map(_mentions_sizes, argument))
     return isinstance(argument, Expr)

@@ -128,7 +128,7 @@ def _roll_regions(
     return DONE
 
 
-def _reading(call: OperatorCall, source: Value, dim: int, start: Any) -> Any:
+def _reading(call: OperatorCall, source: Value, dim: int, start: object) -> Any:
     dtype = call.output().dtype
     return lambda at: call.read(source, _shifted(dim, start)(at), dtype)
 
@@ -143,7 +143,7 @@ def lower_slice_scatter(
     src: Value,
     dim: int = 0,
     start: Any = None,
-    end: Any = None,
+    end: object = None,
     step: int = 1,
 ) -> Lowered:
     shape = call.shape_of(self)
@@ -272,8 +272,8 @@ def lower_slice_backward(
     grad_output: Value,
     input_sizes: Sequence[Size],
     dim: int,
-    start: Any,
-    end: Any,
+    start: object,
+    end: object,
     step: int,
 ) -> Lowered:
     dim = positive(dim, len(input_sizes))

@@ -42,19 +42,19 @@ def _by_zero(op: str, x: Scalar) -> Scalar:
     return result
 
 
-def _divides_by_zero(call: OperatorCall, divisor: Any) -> bool:
+def _divides_by_zero(call: OperatorCall, divisor: object) -> bool:
     """Whether an integer is divided by the number zero, which always raises."""
     return not call.output().dtype.is_floating_point and divisor == 0
 
 
 @rule("div.Tensor", "div.Scalar", "true_divide.Tensor", takes_numbers=True)
-def lower_div(call: OperatorCall, self: Any, other: Any) -> Lowered:
+def lower_div(call: OperatorCall, self: object, other: object) -> Lowered:
     return multiplied(call, divide, self, other)
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode", takes_numbers=True)
 def lower_div_mode(
-    call: OperatorCall, self: Any, other: Any, *, rounding_mode: str | None
+    call: OperatorCall, self: object, other: object, *, rounding_mode: str | None
 ) -> Lowered:
     if rounding_mode is None:
         return lower_div(call, self, other)
@@ -68,21 +68,21 @@ def lower_div_mode(
 
 
 @rule("floor_divide", "floor_divide.Scalar", takes_numbers=True)
-def lower_floor_divide(call: OperatorCall, self: Any, other: Any) -> Lowered:
+def lower_floor_divide(call: OperatorCall, self: object, other: object) -> Lowered:
     return _lower_division(call, "floordiv", self, other)
 
 
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", takes_numbers=True)
-def lower_remainder(call: OperatorCall, self: Any, other: Any) -> Lowered:
+def lower_remainder(call: OperatorCall, self: object, other: object) -> Lowered:
     return _lower_division(call, "mod", self, other)
 
 
 @rule("fmod.Tensor", "fmod.Scalar", takes_numbers=True)
-def lower_fmod(call: OperatorCall, self: Any, other: Any) -> Lowered:
+def lower_fmod(call: OperatorCall, self: object, other: object) -> Lowered:
     return _lower_division(call, "fmod", self, other)
 
 
-def _lower_division(call: OperatorCall, op: str, self: Any, other: Any) -> Lowered:
+def _lower_division(call: OperatorCall, op: str, self: object, other: object) -> Lowered:
     if _divides_by_zero(call, other) or call.output().dtype == torch.bool:
         return None
     body = multiplied if op in ("floordiv", "truncdiv") else binary_body
@@ -122,7 +122,7 @@ def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
 
 
 @rule("pow.Tensor_Tensor", "pow.Scalar", takes_numbers=True)
-def lower_pow_tensor(call: OperatorCall, self: Any, exponent: Value) -> Lowered:
+def lower_pow_tensor(call: OperatorCall, self: object, exponent: Value) -> Lowered:
     dtype = call.output().dtype
     if dtype.is_floating_point:
         return binary_body(call, lambda x, y: apply("pow", x, y), self, exponent)
@@ -143,6 +143,6 @@ def _integer_power(x: Scalar, exponent: Scalar) -> Scalar:
 
 
 @rule("ldexp.Tensor")
-def lower_ldexp(call: OperatorCall, self: Any, other: Any) -> Lowered:
+def lower_ldexp(call: OperatorCall, self: object, other: object) -> Lowered:
     """self * 2 ** other."""
     return elementwise(call, lambda x, y: apply("mul", x, apply("exp2", y)), self, other)

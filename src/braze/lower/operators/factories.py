@@ -16,7 +16,7 @@ from braze.lower.rules import Folded, Lowered, add_rule, rule
 from braze.shapes.expr import Expr
 
 
-def _constant(call: OperatorCall, value: Any) -> Lowered:
+def _constant(call: OperatorCall, value: object) -> Lowered:
     dtype = call.output().dtype
     if isinstance(value, NUMBERS):
         scalar = cast(stored_number(value, dtype), dtype)
@@ -48,28 +48,30 @@ _register_constants()
 
 @rule("new_full", takes_numbers=True)
 def lower_new_full(
-    call: OperatorCall, self: Value, size: Any, fill_value: Any, **_: Any
+    call: OperatorCall, self: Value, size: object, fill_value: object, **_: object
 ) -> Lowered:
     return _constant(call, fill_value)
 
 
 @rule("scalar_tensor", takes_numbers=True)
-def lower_scalar_tensor(call: OperatorCall, s: Any, **_: Any) -> Lowered:
+def lower_scalar_tensor(call: OperatorCall, s: object, **_: object) -> Lowered:
     return _constant(call, s)
 
 
 @rule("arange")
-def lower_arange(call: OperatorCall, end: Any, **_: Any) -> Lowered:
+def lower_arange(call: OperatorCall, end: object, **_: object) -> Lowered:
     return lower_arange_step(call, 0, end)
 
 
 @rule("arange.start")
-def lower_arange_start(call: OperatorCall, start: Any, end: Any, **_: Any) -> Lowered:
+def lower_arange_start(call: OperatorCall, start: object, end: object, **_: object) -> Lowered:
     return lower_arange_step(call, start, end)
 
 
 @rule("arange.start_step")
-def lower_arange_step(call: OperatorCall, start: Any, end: Any, step: Any = 1, **_: Any) -> Lowered:
+def lower_arange_step(
+    call: OperatorCall, start: Any, end: object, step: Any = 1, **_: object
+) -> Lowered:
     """start + step * position, computed in the accumulation type: float64 for floats."""
     if any(isinstance(number, Value) for number in (start, end, step)):
         return None
@@ -87,7 +89,7 @@ def lower_arange_step(call: OperatorCall, start: Any, end: Any, step: Any = 1, *
 
 
 @rule("linspace")
-def lower_linspace(call: OperatorCall, start: Any, end: Any, steps: Any, **_: Any) -> Lowered:
+def lower_linspace(call: OperatorCall, start: Any, end: Any, steps: Any, **_: object) -> Lowered:
     """From both ends to the middle, as ATen does it."""
     dtype = call.output().dtype
     if not all(isinstance(n, (int, float)) for n in (start, end, steps)):
@@ -112,7 +114,7 @@ def lower_linspace(call: OperatorCall, start: Any, end: Any, steps: Any, **_: An
     return Folded(body)
 
 
-def _eye(call: OperatorCall, *_: Any, **__: Any) -> Lowered:
+def _eye(call: OperatorCall, *_: object, **__: object) -> Lowered:
     dtype = call.output().dtype
     wide = compute_dtype(dtype)
 

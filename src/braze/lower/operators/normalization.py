@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -71,7 +70,7 @@ def lower_softmax(call: OperatorCall, self: Value, dim: int, half_to_float: bool
 
 
 @rule("_safe_softmax", exact=False)
-def lower_safe_softmax(call: OperatorCall, self: Value, dim: int, dtype: Any = None) -> Lowered:
+def lower_safe_softmax(call: OperatorCall, self: Value, dim: int, dtype: object = None) -> Lowered:
     """Softmax in which a row of nothing but -inf gives zeros."""
     if 0 in call.shape_of(self):
         return None
@@ -119,7 +118,7 @@ def lower_log_softmax(call: OperatorCall, self: Value, dim: int, half_to_float: 
 
 @rule("_softmax_backward_data", exact=False)
 def lower_softmax_backward(
-    call: OperatorCall, grad_output: Value, output: Value, dim: int, input_dtype: Any
+    call: OperatorCall, grad_output: Value, output: Value, dim: int, input_dtype: object
 ) -> Lowered:
     shape = call.shape_of(output)
     dims = normalized_dims(dim, len(shape))
@@ -143,7 +142,7 @@ def lower_softmax_backward(
 
 @rule("_log_softmax_backward_data", exact=False)
 def lower_log_softmax_backward(
-    call: OperatorCall, grad_output: Value, output: Value, dim: int, input_dtype: Any
+    call: OperatorCall, grad_output: Value, output: Value, dim: int, input_dtype: object
 ) -> Lowered:
     shape = call.shape_of(output)
     dims = normalized_dims(dim, len(shape))

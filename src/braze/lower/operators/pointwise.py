@@ -350,7 +350,7 @@ def lower_nan_to_num(
 
 
 @rule("_to_copy")
-def lower_to_copy(call: OperatorCall, self: Value, **_: Any) -> Lowered:
+def lower_to_copy(call: OperatorCall, self: Value, **_: object) -> Lowered:
     if call.device_of(self) != call.output().device:
         return None
     return lambda at: call.read(self, at)
@@ -367,7 +367,7 @@ def lower_number(call: OperatorCall, self: Value) -> Lowered:
 
 
 @rule("clone")
-def lower_clone(call: OperatorCall, self: Value, *, memory_format: Any = None) -> Lowered:
+def lower_clone(call: OperatorCall, self: Value, *, memory_format: object = None) -> Lowered:
     return lambda at: call.read(self, at)
 
 
@@ -384,8 +384,8 @@ def lower_copy(call: OperatorCall, self: Value, src: Value, non_blocking: bool =
 def binary_body(
     call: OperatorCall,
     formula: Callable[[Scalar, Scalar], Scalar],
-    self: Any,
-    other: Any,
+    self: object,
+    other: object,
     dtype: torch.dtype | None = None,
 ) -> Body:
     """A formula of two operands one of which may be a number, rounded where ATen rounds it."""
@@ -416,28 +416,28 @@ def scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
 
 
 @rule("add.Tensor", "add.Scalar", takes_numbers=True)
-def lower_add(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
+def lower_add(call: OperatorCall, self: object, other: object, alpha: object = 1) -> Lowered:
     return binary_body(
         call, lambda x, y: apply("add", x, _times_alpha(y, alpha, call)), self, other
     )
 
 
 @rule("sub.Tensor", "sub.Scalar", takes_numbers=True)
-def lower_sub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
+def lower_sub(call: OperatorCall, self: object, other: object, alpha: object = 1) -> Lowered:
     return binary_body(
         call, lambda x, y: apply("sub", x, _times_alpha(y, alpha, call)), self, other
     )
 
 
 @rule("rsub.Tensor", "rsub.Scalar", takes_numbers=True)
-def lower_rsub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
+def lower_rsub(call: OperatorCall, self: object, other: object, alpha: object = 1) -> Lowered:
     return binary_body(
         call, lambda x, y: apply("sub", y, _times_alpha(x, alpha, call)), self, other
     )
 
 
 @rule("mul.Tensor", "mul.Scalar", takes_numbers=True)
-def lower_mul(call: OperatorCall, self: Any, other: Any) -> Lowered:
+def lower_mul(call: OperatorCall, self: object, other: object) -> Lowered:
     return multiplied(call, lambda x, y: apply("mul", x, y), self, other)
 
 
@@ -535,7 +535,7 @@ def _register_binary() -> None:
         )
 
     def logical(op: str) -> Any:
-        def lower(call: OperatorCall, self: Any, other: Any) -> Body:
+        def lower(call: OperatorCall, self: object, other: object) -> Body:
             return lambda at: apply(op, truth(call, self, at), truth(call, other, at))
 
         return lower

@@ -16,7 +16,7 @@ from braze.lower.rules import Lowered, add_rule, rule
 
 
 @rule("clamp", takes_numbers=True)
-def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = None) -> Lowered:
+def lower_clamp(call: OperatorCall, self: Value, min: object = None, max: object = None) -> Lowered:
     bounds = [bound for bound in (min, max) if bound is not None]
     if any(isinstance(bound, complex) for bound in bounds):
         return None
@@ -37,18 +37,18 @@ add_rule("clamp.Tensor", lower_clamp)
 
 
 @rule("clamp_min", "clamp_min.Tensor", takes_numbers=True)
-def lower_clamp_min(call: OperatorCall, self: Value, min: Any) -> Lowered:
+def lower_clamp_min(call: OperatorCall, self: Value, min: object) -> Lowered:
     return lower_clamp(call, self, min=min)
 
 
 @rule("clamp_max", "clamp_max.Tensor", takes_numbers=True)
-def lower_clamp_max(call: OperatorCall, self: Value, max: Any) -> Lowered:
+def lower_clamp_max(call: OperatorCall, self: Value, max: object) -> Lowered:
     return lower_clamp(call, self, max=max)
 
 
 @rule("addcmul", takes_numbers=True)
 def lower_addcmul(
-    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
+    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: object = 1
 ) -> Lowered:
     def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
         return apply("add", x, apply("mul", scaled(a, value, call), b))
@@ -58,7 +58,7 @@ def lower_addcmul(
 
 @rule("addcdiv", takes_numbers=True)
 def lower_addcdiv(
-    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
+    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: object = 1
 ) -> Lowered:
     def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
         return apply("add", x, divide(scaled(a, value, call), b))
@@ -67,7 +67,7 @@ def lower_addcdiv(
 
 
 @rule("lerp.Scalar", "lerp.Tensor", takes_numbers=True)
-def lower_lerp(call: OperatorCall, self: Value, end: Value, weight: Any) -> Lowered:
+def lower_lerp(call: OperatorCall, self: Value, end: Value, weight: object) -> Lowered:
     def formula(start: Scalar, stop: Scalar, part: Scalar) -> Scalar:
         gap = apply("sub", stop, start)
         near = apply("add", start, apply("mul", part, gap))
@@ -89,5 +89,5 @@ def lower_where(call: OperatorCall, condition: Value, self: Any, other: Any) -> 
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor", takes_numbers=True)
-def lower_masked_fill(call: OperatorCall, self: Value, mask: Value, value: Any) -> Lowered:
+def lower_masked_fill(call: OperatorCall, self: Value, mask: Value, value: object) -> Lowered:
     return lower_where(call, mask, value, self)

@@ -40,7 +40,7 @@ from braze.shapes.expr import (
 )
 
 
-def per_dim(given: Any, rank: int) -> tuple[Any, ...]:
+def per_dim(given: object, rank: int) -> tuple[Any, ...]:
     """One entry a dimension, from one or as many."""
     values = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     return values * rank if len(values) == 1 else values
@@ -92,10 +92,10 @@ def make_windows(
     call: OperatorCall,
     shape: Sequence[Size],
     outputs: Sequence[Size],
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel: object,
+    stride: object = (),
+    padding: object = 0,
+    dilation: object = 1,
 ) -> Windows | None:
     """The windows of a pooling operator with these arguments, between an input of `shape` and as
     many `outputs` along its trailing dimensions; None where there is nothing to fold."""
@@ -116,7 +116,7 @@ def make_windows(
     return Windows(sizes, kernel, stride, padding, dilation, tuple(outputs), beyond, beyond_padding)
 
 
-def _windows(call: OperatorCall, self: Value, rank: int, *given: Any) -> Windows | None:
+def _windows(call: OperatorCall, self: Value, rank: int, *given: object) -> Windows | None:
     return make_windows(call, call.shape_of(self), call.output().shape[-rank:], *given)
 
 
@@ -148,10 +148,10 @@ def _max_pool(rank: int) -> Any:
     def lower(
         call: OperatorCall,
         self: Value,
-        kernel_size: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: object,
+        stride: object = (),
+        padding: object = 0,
+        dilation: object = 1,
         ceil_mode: bool = False,
     ) -> Lowered:
         windows = _windows(call, self, rank, kernel_size, stride, padding, dilation)
@@ -263,9 +263,9 @@ def _avg_pool(rank: int) -> Any:
     def lower(
         call: OperatorCall,
         self: Value,
-        kernel_size: Any,
-        stride: Any = (),
-        padding: Any = 0,
+        kernel_size: object,
+        stride: object = (),
+        padding: object = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
@@ -295,7 +295,7 @@ def _avg_pool(rank: int) -> Any:
 
 
 def _adaptive_avg_pool(rank: int) -> Any:
-    def lower(call: OperatorCall, self: Value, output_size: Any) -> Lowered:
+    def lower(call: OperatorCall, self: Value, output_size: object) -> Lowered:
         dtype = call.compute_dtype
         sizes: Any = call.shape_of(self)[-rank:]
         counts: Any = call.output().shape[-rank:]

@@ -72,7 +72,9 @@ def count(shape: Sequence[Size], dims: Sequence[int], dtype: torch.dtype) -> Sca
     return cast(index(product([shape[dim] for dim in dims])), dtype)
 
 
-def over(call: OperatorCall, self: Readable, dim: Any) -> tuple[tuple[Size, ...], tuple[int, ...]]:
+def over(
+    call: OperatorCall, self: Readable, dim: object
+) -> tuple[tuple[Size, ...], tuple[int, ...]]:
     """(shape, folded dimensions) of an operand."""
     shape = call.shape_of(self)
     return shape, normalized_dims(dim, len(shape))
@@ -84,7 +86,7 @@ def over(call: OperatorCall, self: Readable, dim: Any) -> tuple[tuple[Size, ...]
 def _lower_fold(
     call: OperatorCall,
     self: Value,
-    dim: Any,
+    dim: object,
     keepdim: bool,
     kind: str,
     formula: Callable[[Scalar], Scalar] = lambda x: x,
@@ -96,14 +98,24 @@ def _lower_fold(
 
 @rule("sum", "sum.dim_IntList", exact=False)
 def lower_sum(
-    call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    call: OperatorCall,
+    self: Value,
+    dim: object = None,
+    keepdim: bool = False,
+    *,
+    dtype: object = None,
 ) -> Lowered:
     return _lower_fold(call, self, dim, keepdim, "sum")
 
 
 @rule("nansum", exact=False)
 def lower_nansum(
-    call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    call: OperatorCall,
+    self: Value,
+    dim: object = None,
+    keepdim: bool = False,
+    *,
+    dtype: object = None,
 ) -> Lowered:
     def formula(x: Scalar) -> Scalar:
         return where(apply("isnan", x), 0.0, x) if x.dtype.is_floating_point else x
@@ -112,20 +124,25 @@ def lower_nansum(
 
 
 @rule("prod", exact=False)
-def lower_prod(call: OperatorCall, self: Value, *, dtype: Any = None) -> Lowered:
+def lower_prod(call: OperatorCall, self: Value, *, dtype: object = None) -> Lowered:
     return _lower_fold(call, self, None, False, "prod")
 
 
 @rule("prod.dim_int", exact=False)
 def lower_prod_dim(
-    call: OperatorCall, self: Value, dim: int, keepdim: bool = False, *, dtype: Any = None
+    call: OperatorCall, self: Value, dim: int, keepdim: bool = False, *, dtype: object = None
 ) -> Lowered:
     return _lower_fold(call, self, dim, keepdim, "prod")
 
 
 @rule("mean", "mean.dim", exact=False)
 def lower_mean(
-    call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    call: OperatorCall,
+    self: Value,
+    dim: object = None,
+    keepdim: bool = False,
+    *,
+    dtype: object = None,
 ) -> Lowered:
     shape, dims = over(call, self, dim)
     total = _lower_fold(call, self, dim, keepdim, "sum")
@@ -133,7 +150,7 @@ def lower_mean(
 
 
 @rule("count_nonzero.dim_IntList", "count_nonzero")
-def lower_count_nonzero(call: OperatorCall, self: Value, dim: Any = None) -> Lowered:
+def lower_count_nonzero(call: OperatorCall, self: Value, dim: object = None) -> Lowered:
     shape, dims = over(call, self, dim)
 
     def body(at: Coordinates) -> Scalar:
@@ -143,13 +160,17 @@ def lower_count_nonzero(call: OperatorCall, self: Value, dim: Any = None) -> Low
 
 
 @rule("any", "any.dim", "any.dims")
-def lower_any(call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False) -> Lowered:
+def lower_any(
+    call: OperatorCall, self: Value, dim: object = None, keepdim: bool = False
+) -> Lowered:
     shape, dims = over(call, self, dim)
     return fold("any", lambda at: call.read(self, at, torch.bool), shape, dims, keepdim)
 
 
 @rule("all", "all.dim", "all.dims")
-def lower_all(call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False) -> Lowered:
+def lower_all(
+    call: OperatorCall, self: Value, dim: object = None, keepdim: bool = False
+) -> Lowered:
     shape, dims = over(call, self, dim)
     return fold("all", lambda at: call.read(self, at, torch.bool), shape, dims, keepdim)
 
@@ -174,7 +195,7 @@ def lower_trace(call: OperatorCall, self: Value) -> Lowered:
 _LOGICAL_FOLDS = {"max": "any", "min": "all"}
 
 
-def extremum(call: OperatorCall, self: Readable, dim: Any, keepdim: bool, kind: str) -> Body:
+def extremum(call: OperatorCall, self: Readable, dim: object, keepdim: bool, kind: str) -> Body:
     """The largest or smallest element, NaN first."""
     shape, dims = over(call, self, dim)
 
@@ -191,7 +212,7 @@ def extremum(call: OperatorCall, self: Readable, dim: Any, keepdim: bool, kind: 
     return reduced
 
 
-def position(call: OperatorCall, self: Value, dim: Any, keepdim: bool, kind: str) -> Body:
+def position(call: OperatorCall, self: Value, dim: object, keepdim: bool, kind: str) -> Body:
     """Where the first extremum is, counted row-major over the folded dimensions."""
     shape, dims = over(call, self, dim)
 
@@ -206,7 +227,7 @@ def position(call: OperatorCall, self: Value, dim: Any, keepdim: bool, kind: str
 def _register_extrema() -> None:
     def values(kind: str) -> Any:
         def lower(
-            call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False
+            call: OperatorCall, self: Value, dim: object = None, keepdim: bool = False
         ) -> Lowered:
             return extremum(call, self, dim, keepdim, kind)
 
@@ -214,7 +235,7 @@ def _register_extrema() -> None:
 
     def positions(kind: str) -> Any:
         def lower(
-            call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = False
+            call: OperatorCall, self: Value, dim: object = None, keepdim: bool = False
         ) -> Lowered:
             return position(call, self, dim, keepdim, kind)
 
@@ -241,7 +262,7 @@ _register_extrema()
 
 @rule("aminmax")
 def lower_aminmax(
-    call: OperatorCall, self: Value, *, dim: Any = None, keepdim: bool = False
+    call: OperatorCall, self: Value, *, dim: object = None, keepdim: bool = False
 ) -> Lowered:
     call.result(0, extremum(call, self, dim, keepdim, "min"))
     call.result(1, extremum(call, self, dim, keepdim, "max"))
@@ -282,10 +303,10 @@ def lower_vector_norm(
     call: OperatorCall,
     self: Value,
     ord: Any = 2,
-    dim: Any = None,
+    dim: object = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
+    dtype: object = None,
 ) -> Lowered:
     if isinstance(ord, Value):
         return None
@@ -296,18 +317,23 @@ def lower_vector_norm(
 
 @rule("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype", exact=False)
 def lower_norm(
-    call: OperatorCall, self: Value, p: Any, dim: Any = None, keepdim: bool = False, **_: Any
+    call: OperatorCall,
+    self: Value,
+    p: object,
+    dim: object = None,
+    keepdim: bool = False,
+    **_: object,
 ) -> Lowered:
     return lower_vector_norm(call, self, 2 if p is None else p, dim, keepdim)
 
 
 @rule("norm.Scalar", exact=False)
-def lower_norm_all(call: OperatorCall, self: Value, p: Any = 2) -> Lowered:
+def lower_norm_all(call: OperatorCall, self: Value, p: object = 2) -> Lowered:
     return lower_vector_norm(call, self, p)
 
 
 @rule("logsumexp", exact=False)
-def lower_logsumexp(call: OperatorCall, self: Value, dim: Any, keepdim: bool = False) -> Lowered:
+def lower_logsumexp(call: OperatorCall, self: Value, dim: object, keepdim: bool = False) -> Lowered:
     shape, dims = over(call, self, dim)
     dtype = call.compute_dtype
 
@@ -364,7 +390,7 @@ def squared_deviation(
 
 
 def _variance(
-    call: OperatorCall, self: Value, dim: Any, correction: Any, keepdim: bool, root: bool
+    call: OperatorCall, self: Value, dim: object, correction: Any, keepdim: bool, root: bool
 ) -> tuple[Body, Stored]:
     shape, dims = over(call, self, dim)
     dtype = call.compute_dtype
@@ -394,9 +420,9 @@ def _register_moments() -> None:
         def lower(
             call: OperatorCall,
             self: Value,
-            dim: Any = None,
+            dim: object = None,
             *,
-            correction: Any = None,
+            correction: object = None,
             keepdim: bool = False,
         ) -> Lowered:
             return _variance(call, self, dim, correction, keepdim, root)[0]
@@ -407,9 +433,9 @@ def _register_moments() -> None:
         def lower(
             call: OperatorCall,
             self: Value,
-            dim: Any = None,
+            dim: object = None,
             *,
-            correction: Any = None,
+            correction: object = None,
             keepdim: bool = False,
         ) -> Lowered:
             body, mean = _variance(call, self, dim, correction, keepdim, root)

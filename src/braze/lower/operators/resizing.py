@@ -160,7 +160,7 @@ def _linear_ratio(
 
 def _upsample_linear(rank: int) -> Any:
     def lower(
-        call: OperatorCall, self: Value, output_size: Any, align_corners: bool, *scales: Any
+        call: OperatorCall, self: Value, output_size: object, align_corners: bool, *scales: Any
     ) -> Lowered:
         sizes, outputs = call.shape_of(self)[-rank:], call.output().shape[-rank:]
         dtype = call.compute_dtype

@@ -40,7 +40,11 @@ def _upsample_nearest_backward(rank: int) -> Any:
     """Only for whole factors: each input position sums the block that was made of it."""
 
     def lower(
-        call: OperatorCall, grad_output: Value, output_size: Any, input_size: Any, *scales: Any
+        call: OperatorCall,
+        grad_output: Value,
+        output_size: object,
+        input_size: object,
+        *scales: object,
     ) -> Lowered:
         shape, outputs = call.output().shape[-rank:], call.shape_of(grad_output)[-rank:]
         if 0 in (*shape, *outputs):

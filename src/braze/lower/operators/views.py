@@ -92,7 +92,7 @@ def _is_behind(product_of_one: Size, other: Size) -> bool:
 
 
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias", any_dtype=True)
-def lower_view(call: OperatorCall, self: Value, *_: Any) -> Lowered:
+def lower_view(call: OperatorCall, self: Value, *_: object) -> Lowered:
     return View(self, reshape_map(call.shape_of(self), call.output().shape), is_strided=False)
 
 
@@ -187,7 +187,7 @@ def slice_map(dim: int, start: Size, step: int) -> CoordinateMap:
     return index
 
 
-def slice_start(start: Any, size: Size) -> Any:
+def slice_start(start: object, size: Size) -> Any:
     """The first index of a slice in [0, size]."""
     if start is None:
         return 0
@@ -198,7 +198,12 @@ def slice_start(start: Any, size: Size) -> Any:
 
 @rule("slice.Tensor", any_dtype=True)
 def lower_slice(
-    call: OperatorCall, self: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    call: OperatorCall,
+    self: Value,
+    dim: int = 0,
+    start: object = None,
+    end: object = None,
+    step: int = 1,
 ) -> Lowered:
     shape = call.shape_of(self)
     dim = positive(dim, len(shape))
@@ -206,7 +211,9 @@ def lower_slice(
 
 
 @rule("narrow", any_dtype=True)
-def lower_narrow(call: OperatorCall, self: Value, dim: int, start: Any, length: Any) -> Lowered:
+def lower_narrow(
+    call: OperatorCall, self: Value, dim: int, start: object, length: object
+) -> Lowered:
     return lower_slice(call, self, dim, start)
 
 
@@ -230,7 +237,7 @@ def lower_split(call: OperatorCall, self: Value, split_size: Any, dim: int = 0) 
 
 @rule("split_with_sizes", any_dtype=True)
 def lower_split_with_sizes(
-    call: OperatorCall, self: Value, split_sizes: Sequence[Any], dim: int = 0
+    call: OperatorCall, self: Value, split_sizes: Sequence[object], dim: int = 0
 ) -> Lowered:
     dim = positive(dim, len(call.shape_of(self)))
     starts: list[Any] = [0]
