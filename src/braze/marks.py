@@ -54,7 +54,7 @@ class Marks:
         self.changes = self.orders = 0
         self.entries: dict[int, tuple[Any, Mark, str]] = {}
 
-    def put(self, function: Any, mark: Mark, note: str = "") -> None:
+    def put(self, function: object, mark: Mark, note: str = "") -> None:
         """Mark a function or class; `note` says why. Raises UserError for what cannot be
         marked."""
         try:
@@ -65,17 +65,17 @@ class Marks:
         except TypeError:
             raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
 
-    def of(self, function: Any) -> Mark | None:
+    def of(self, function: object) -> Mark | None:
         """The mark of exactly this object."""
         entry = self.entries.get(id(function))
         return None if entry is None else entry[1]
 
-    def note_of(self, function: Any) -> str:
+    def note_of(self, function: object) -> str:
         """The note that was put with the mark, or ""."""
         entry = self.entries.get(id(function))
         return "" if entry is None else entry[2]
 
-    def _held(self, function: Any) -> Any:
+    def _held(self, function: object) -> Any:
         """A weak reference that ends the entry; it raises TypeError where there can be none."""
         if issubclass(type(function), _IMMORTAL):
             return function
@@ -105,7 +105,7 @@ def graph_break(message: str = "", *, msg: str = "") -> None:
     """
 
 
-def allow_in_graph(function: Any) -> Any:
+def allow_in_graph(function: object) -> Any:
     """Take calls of a function (or several) into the graph without looking into its Python code.
 
     It must be traceable: called on tensors without data it does torch operations only.
@@ -113,7 +113,7 @@ def allow_in_graph(function: Any) -> Any:
     return _mark_each(function, Mark.ALLOW_IN_GRAPH)
 
 
-def nonstrict_trace(function: Any) -> Any:
+def nonstrict_trace(function: object) -> Any:
     """Trace a function by running it on fake tensors, without interpreting its Python code; a
     decorator.
 
@@ -131,7 +131,7 @@ def nonstrict_trace(function: Any) -> Any:
 
 
 def nested_compile_region(
-    function: Any = None, *, max_reuse_entries: int = 8, reuse_hash_fn: Any = None
+    function: object = None, *, max_reuse_entries: int = 8, reuse_hash_fn: object = None
 ) -> Any:
     """Say that a function is called often in a program, as a layer is, with the same work each
     time; a decorator, with or without arguments.
@@ -148,17 +148,17 @@ def nested_compile_region(
     return function
 
 
-def disallow_in_graph(function: Any) -> Any:
+def disallow_in_graph(function: object) -> Any:
     """Break the graph at each call of a function (or of several)."""
     return _mark_each(function, Mark.DISALLOW_IN_GRAPH)
 
 
-def assume_constant_result(function: Any) -> Any:
+def assume_constant_result(function: object) -> Any:
     """Call a function once, while capturing, and keep its result for later calls."""
     return _mark_each(function, Mark.ASSUME_CONSTANT)
 
 
-def _mark_each(function: Any, mark: Mark) -> Any:
+def _mark_each(function: object, mark: Mark) -> Any:
     if isinstance(function, (list, tuple)):
         return [_mark_each(each, mark) for each in function]
     if not callable(function):
@@ -177,7 +177,7 @@ def orders_of_capture() -> tuple[int, ...]:
     return (MARKS.orders, *map(id, SUBSTITUTES.values()))
 
 
-def substitute_in_graph(original: Any) -> Any:
+def substitute_in_graph(original: object) -> Any:
     """Capture a Python function wherever the program calls a function in C; a decorator.
 
         @braze.substitute_in_graph(operator.indexOf)
@@ -191,7 +191,7 @@ def substitute_in_graph(original: Any) -> Any:
     if original in SUBSTITUTES:
         raise UserError(f"substitute_in_graph: {original.__qualname__} has a substitute already.")
 
-    def substitute(function: Any) -> Any:
+    def substitute(function: object) -> Any:
         if not isinstance(function, types.FunctionType):
             raise UserError(f"a substitute is a Python function, not {function!r}.")
         SUBSTITUTES[original] = function
@@ -254,7 +254,7 @@ def marks_of_dimensions(tensor: Any) -> dict[int, Marked]:
 
 
 def mark_dynamic(
-    tensor: Any,
+    tensor: object,
     index: int | Sequence[int],
     *,
     min: int | None = None,
@@ -270,7 +270,7 @@ def mark_dynamic(
     _mark(tensor, index, Marked(DimensionMark.DYNAMIC, min, max))
 
 
-def maybe_mark_dynamic(tensor: Any, index: int | Sequence[int]) -> None:
+def maybe_mark_dynamic(tensor: object, index: int | Sequence[int]) -> None:
     """Compile for any size of a dimension, unless the program needs the size to be one number.
 
     Unlike `mark_dynamic`, such a program is compiled for that number, and no error is raised.
@@ -286,7 +286,7 @@ def mark_static(tensor: Any, index: int | Sequence[int] | None = None) -> None:
     _mark(tensor, range(tensor.dim()) if index is None else index, Marked(DimensionMark.STATIC))
 
 
-def mark_unbacked(tensor: Any, index: int | Sequence[int]) -> None:
+def mark_unbacked(tensor: object, index: int | Sequence[int]) -> None:
     """Compile for any size of a dimension, without looking at the size of this tensor.
 
     A program that depends on the size is an error that names the line.
@@ -304,6 +304,6 @@ def _mark(tensor: Any, index: int | Sequence[int], marked: Marked) -> None:
     put_marks(tensor, found)
 
 
-def put_marks(tensor: Any, marks: Mapping[int, Marked]) -> None:
+def put_marks(tensor: object, marks: Mapping[int, Marked]) -> None:
     """Have a tensor's dimensions marked like this, and those that are marked already stay."""
     setattr(tensor, _ATTRIBUTE, {**marks_of_dimensions(tensor), **marks})
