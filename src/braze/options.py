@@ -59,7 +59,7 @@ _Result = TypeVar("_Result")
 
 
 def _setting(
-    default: Any,
+    default: object,
     doc: str,
     *accepts: type,
     choices: tuple[str, ...] = (),
@@ -289,7 +289,7 @@ def _known(name: str) -> str:
     return name
 
 
-def _normal(name: str, value: Any) -> Any:
+def _normal(name: str, value: object) -> Any:
     """Accept lists, sets and single strings where a tuple is kept, and strings for paths."""
     kinds = SETTINGS[_known(name)].accepts
     if kinds == (tuple,) and isinstance(value, (list, set, frozenset, str)):
@@ -334,7 +334,7 @@ class Config:
             value = self._layer_of(_known(name))[name]
         return _Functions(self, name, value) if name in _OF_FUNCTIONS else value
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         name = _THEIR_NAMES.get(name, name)
         value = _normal(name, value)
         with self._lock:
@@ -353,7 +353,11 @@ class Config:
             return Options(**{name: self._layer_of(name)[name] for name in SETTINGS})
 
     def patch(
-        self, changes: Mapping[str, Any] | str | None = None, value: Any = None, /, **named: Any
+        self,
+        changes: Mapping[str, object] | str | None = None,
+        value: object = None,
+        /,
+        **named: object,
     ) -> Patch:
         """Other values for a `with` block or a decorated function.
 
@@ -363,7 +367,7 @@ class Config:
         own = {_THEIR_NAMES.get(k, k): v for k, v in (given | named).items()}
         return Patch(self, {k: _normal(k, v) for k, v in own.items()})
 
-    def _lay(self, patch: Patch, values: Mapping[str, Any]) -> None:
+    def _lay(self, patch: Patch, values: Mapping[str, object]) -> None:
         self._layers.set((*self._layers.get(), (patch, dict(values))))
 
     def _lift(self, patch: Patch) -> None:
@@ -381,14 +385,14 @@ class Patch:
 
     __slots__ = ("_config", "_values")
 
-    def __init__(self, config: Config, values: Mapping[str, Any]) -> None:
+    def __init__(self, config: Config, values: Mapping[str, object]) -> None:
         self._config = config
         self._values = values
 
     def __enter__(self) -> None:
         self._config._lay(self, self._values)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._config._lift(self)
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -410,27 +414,29 @@ class _Functions(tuple[Callable[..., Any], ...]):
 
     _owner: tuple[Config, str]
 
-    def __new__(cls, config: Config, name: str, functions: tuple[Callable[..., Any], ...]) -> Any:
+    def __new__(
+        cls, config: Config, name: str, functions: tuple[Callable[..., object], ...]
+    ) -> Any:
         made = super().__new__(cls, functions)
         made._owner = (config, name)
         return made
 
-    def add(self, function: Callable[..., Any]) -> None:
+    def add(self, function: Callable[..., object]) -> None:
         """List a function, too."""
         config, name = self._owner
         setattr(config, name, [*dict.fromkeys((*getattr(config, name), function))])
 
-    def update(self, functions: Iterable[Callable[..., Any]]) -> None:
+    def update(self, functions: Iterable[Callable[..., object]]) -> None:
         """List several, too."""
         for function in functions:
             self.add(function)
 
-    def discard(self, function: Callable[..., Any]) -> None:
+    def discard(self, function: Callable[..., object]) -> None:
         """List a function no longer."""
         config, name = self._owner
         setattr(config, name, [other for other in getattr(config, name) if other != function])
 
-    def remove(self, function: Callable[..., Any]) -> None:
+    def remove(self, function: Callable[..., object]) -> None:
         """List a function no longer; KeyError where it is not listed."""
         if function not in getattr(*self._owner):
             raise KeyError(function)
@@ -453,7 +459,7 @@ def resolve(
     mode: str | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Options:
     """The options of one call of `braze.compile`: its own arguments over `base`.
 
