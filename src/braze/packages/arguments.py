@@ -61,7 +61,7 @@ def describe(value: Any, path: str, leaves: list[tuple[str, torch.Tensor]]) -> A
     )
 
 
-def rebuild(structure: Any, leaves: Sequence[Any]) -> Any:
+def rebuild(structure: Any, leaves: Sequence[object]) -> Any:
     """A value of that structure with these leaves."""
     ((kind, content),) = structure.items()
     if kind == "leaf":
@@ -134,7 +134,7 @@ def _of_child(path: str, name: str | int) -> str:
     return f"{path}.{name}" if isinstance(name, str) else f"{path}[{name}]"
 
 
-def _other(path: str, wanted: str, value: Any) -> PackageInputError:
+def _other(path: str, wanted: str, value: object) -> PackageInputError:
     length = f" of length {len(value)}" if isinstance(value, (list, tuple, dict)) else ""
     found = f"a {type(value).__qualname__}{length}"
     return PackageInputError(f"{path} is {found}, and the package was made for {wanted}.")
@@ -163,7 +163,7 @@ _NO_DEFAULT = inspect.Parameter.empty
 
 
 def bind(
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> dict[str, Any]:
     """The arguments of a call by parameter, without those left at their defaults. Raises
     TypeError as the call would."""

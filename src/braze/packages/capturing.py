@@ -60,7 +60,7 @@ class CapturedPlaces:
         name: str,
         values: FrameValues,
         bound: int,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         add: Callable[[torch.Tensor, str], int],
     ) -> None:
         """values: of the frame; bound: how many of its first locals the package has. add: gives

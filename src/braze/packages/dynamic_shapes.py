@@ -65,7 +65,7 @@ def exported_call(program: ExportedProgram, args: Any, kwargs: Any) -> ExportedC
 
 
 def _sizes_of_export(
-    places: Mapping[Any, list[tuple[int, int]]], ranges: Mapping[Any, Any]
+    places: Mapping[Any, list[tuple[int, int]]], ranges: Mapping[object, object]
 ) -> tuple[ChangingSize, ...]:
     """By the symbols of the program, and expressions of them. places: leaf and dimension."""
     computed = {s for expr in places if not expr.is_symbol for s in expr.free_symbols}
@@ -90,7 +90,7 @@ def _signature_of_export(module: torch.nn.Module, positional: int) -> inspect.Si
 
 
 def mark_dimensions(
-    arguments: Mapping[str, Any], shapes: Any, leaves: Sequence[torch.Tensor]
+    arguments: Mapping[str, object], shapes: object, leaves: Sequence[torch.Tensor]
 ) -> tuple[ChangingSize, ...]:
     """The sizes of arguments that `dynamic_shapes` names; what it gives no name is marked. Raises
     UserError where it does not fit them. leaves: the tensors of the arguments."""
@@ -135,7 +135,7 @@ def _sizes_of_dims(named: Sequence[tuple[Dim, tuple[int, int]]]) -> tuple[Changi
 Named: TypeAlias = tuple[torch.Tensor, int, Dim]
 
 
-def _named(value: Any, shape: Any, path: str) -> Iterator[Named]:
+def _named(value: object, shape: object, path: str) -> Iterator[Named]:
     """The dimensions of an argument that have a Dim; others are marked."""
     if shape is None:
         return
@@ -157,7 +157,7 @@ def _named(value: Any, shape: Any, path: str) -> Iterator[Named]:
         raise UserError(f"dynamic_shapes of {path} is {shape!r}, which does not fit the argument.")
 
 
-def _dimensions(tensor: torch.Tensor, shape: Any, path: str) -> Iterator[Named]:
+def _dimensions(tensor: torch.Tensor, shape: object, path: str) -> Iterator[Named]:
     if isinstance(shape, Sequence) and len(shape) == tensor.dim():
         shape = dict(enumerate(shape))
     if not isinstance(shape, Mapping):
@@ -181,7 +181,7 @@ def _number(limit: Any) -> int | None:
     return int(limit) if limit is not None and limit < _NO_LIMIT else None
 
 
-def _mark_of(said: Any, where: str) -> Marked:
+def _mark_of(said: object, where: str) -> Marked:
     if said is None or type(said) is int:
         return _STATIC
     hint = _HINTS.get(getattr(getattr(said, "type", None), "name", ""))

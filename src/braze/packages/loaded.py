@@ -153,7 +153,7 @@ class Method:
     # --- private -----------------------------------------------------------------------------
 
     def _chosen(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[MethodPlan, list[torch.Tensor]]:
         """The program for a call, and the tensors of its arguments."""
         plan, tensors = self._plan, self._state.tensors
@@ -199,7 +199,7 @@ class Package:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self._methods[name]
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         """Call the only method, or the one named `forward`."""
         methods = self._methods
         method = methods.get("forward") if len(methods) != 1 else next(iter(methods.values()))
@@ -215,7 +215,7 @@ class Package:
         names, tensors = self._state.names, self._state.tensors
         return {name: tensors[number].clone() for name, number in names.items()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True) -> None:
         """Copy tensors into the package's, by name. strict: all parameters and buffers of the
         model must be there, and no others; constants of the program may be. Raises PackageError."""
         self._state.load(state_dict, strict)

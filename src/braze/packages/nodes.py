@@ -66,7 +66,7 @@ def parts_of(value: Any, path: str) -> InstanceParts | None:
     return InstanceParts(data, tuple(children), encode(context))
 
 
-def is_instance(value: Any, data: ClassData) -> bool:
+def is_instance(value: object, data: ClassData) -> bool:
     """Whether a value is of the class that a package names so."""
     cls = type(value)
     if data[3] is not None and is_named_tuple(cls):
@@ -74,7 +74,7 @@ def is_instance(value: Any, data: ClassData) -> bool:
     return value is not None and cls is _found(data)
 
 
-def leaves_out(value: Any, name: str) -> bool:
+def leaves_out(value: object, name: str) -> bool:
     """Whether an instance has an attribute that its registered function does not tell: what was
     computed from the children, which other children would give another value."""
     space = getattr(value, "__dict__", None)
@@ -88,7 +88,7 @@ def leaves_out(value: Any, name: str) -> bool:
     return not (is_value(kept) and _holds(decode(parts.context), kept))
 
 
-def build(data: ClassData, children: Sequence[Any], context: Any) -> Any:
+def build(data: ClassData, children: Sequence[object], context: object) -> Any:
     """An instance. Raises InvalidPackage where this process does not have the class."""
     return Builder(data, context)(children)
 
@@ -97,7 +97,7 @@ def build(data: ClassData, children: Sequence[Any], context: Any) -> Any:
 class Builder:
     """Makes instances of a class from their children."""
 
-    def __init__(self, data: ClassData, context: Any) -> None:
+    def __init__(self, data: ClassData, context: object) -> None:
         """Raises InvalidPackage where this process does not have the class."""
         self._context = decode(context)
         cls = _found(data)
@@ -118,7 +118,7 @@ class Builder:
                 "written (torch.export.register_dataclass), before braze.load_package."
             )
 
-    def __call__(self, children: Sequence[Any]) -> Any:
+    def __call__(self, children: Sequence[object]) -> Any:
         if self._node is None:
             return self._make(children)
         return self._node.unflatten(children, self._context)
@@ -127,7 +127,7 @@ class Builder:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _holds(context: Any, value: Any) -> bool:
+def _holds(context: Any, value: object) -> bool:
     if type(context) in (list, tuple):
         return any(_holds(item, value) for item in context)
     return is_same(context, value)

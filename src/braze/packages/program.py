@@ -100,7 +100,7 @@ def _meaning(program: LaunchProgram, name: str, value: Any, add: AddTensor) -> l
     )
 
 
-def _operator_name(op: Any) -> str:
+def _operator_name(op: object) -> str:
     if not isinstance(op, torch._ops.OpOverload):
         raise UserError(
             f"braze.package: the graph holds {op}: a branch, a loop or a function of Python, which "

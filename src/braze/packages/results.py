@@ -55,7 +55,7 @@ _SPELLED = {
 }
 
 
-def _text(kind: str, content: Any, number: int, names: dict[str, Any]) -> str:
+def _text(kind: str, content: Any, number: int, names: dict[str, object]) -> str:
     if kind in ("graph", "leaf", "tensor"):
         return f"{ {'graph': 'made', 'leaf': 'x', 'tensor': 'state'}[kind] }[{int(content)}]"
     if kind == "value":

@@ -57,7 +57,7 @@ class StateWriter:
             self._stored[id(tensor)] = _Stored(tensor, names, not is_saved, later)
         return self._places[id(tensor)]
 
-    def write(self, members: dict[str, Any]) -> dict[str, Any]:
+    def write(self, members: dict[str, object]) -> dict[str, Any]:
         """The tensors as JSON; the bytes of their storages are added to members."""
         storages: dict[int, int] = {}
         kept: list[torch.UntypedStorage] = []
@@ -113,7 +113,7 @@ class PackageState:
                 self.missing.discard(self.names[name])
         self.generation += 1
 
-    def _required(self, given: Mapping[str, Any]) -> list[str]:
+    def _required(self, given: Mapping[str, object]) -> list[str]:
         found = {self.names[name] for name in given if name in self.names}
         first = {number: name for name, number in reversed(self.names.items())}
         found |= self.optional

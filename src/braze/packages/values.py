@@ -18,7 +18,7 @@ def is_value(value: Any) -> bool:
     return type(value) in _PLAIN or type(value) in _ENCODERS
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> Any:
     """The value as JSON. Raises TypeError for one that a package cannot hold."""
     if type(value) in _PLAIN:
         return value
@@ -29,7 +29,7 @@ def encode(value: Any) -> Any:
     return {name: to_json(value)}
 
 
-def decode(data: Any) -> Any:
+def decode(data: object) -> Any:
     """The value that `encode` was given. Raises KeyError, TypeError, ValueError for other data."""
     if not isinstance(data, dict):
         return data
