@@ -84,14 +84,14 @@ class _PackagedCall:
 
 
 def package(
-    model: Any,
+    model: object,
     args: Any = None,
     path: str | os.PathLike[str] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     *,
     weights: bool = True,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Path:
     """Compile a call for inference on the CPU, and write it to a file that `braze.load_package`
     runs in another process: without the model's source, without tracing, without a compiler.
@@ -137,7 +137,7 @@ def package(
 # --- what is packaged ----------------------------------------------------------------------------
 
 
-def _method(name: object, method: Any) -> tuple[Any, Any, Any, Any]:
+def _method(name: object, method: object) -> tuple[Any, Any, Any, Any]:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise UserError(f"braze.package: {name!r} cannot be the name of a method.")
     if not isinstance(method, tuple) or not 1 <= len(method) <= 4:
@@ -149,7 +149,9 @@ def _method(name: object, method: Any) -> tuple[Any, Any, Any, Any]:
     return function, args, kwargs, dynamic_shapes
 
 
-def _call(name: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> _PackagedCall:
+def _call(
+    name: str, model: object, args: object, kwargs: Any, dynamic_shapes: object
+) -> _PackagedCall:
     """The function behind a model, and arguments whose tensors are marked as they may change."""
     exported: ExportedCall | None = None
     if isinstance(model, torch.export.ExportedProgram):
