@@ -771,7 +771,7 @@ def frame_request(
 
 
 def capture_whole(
-    request: CompileRequest, options: Options, run_eagerly: Callable[[], Any]
+    request: CompileRequest, options: Options, run_eagerly: Callable[[], object]
 ) -> CapturedFrame:
     """A frame that one graph holds.
 
