@@ -152,7 +152,7 @@ class Explanation(PrintedReport):
         return tuple(record.once for record in self.records if record.once)
 
 
-def summarise(function: str, journal: Journal, result: Any) -> Explanation:
+def summarise(function: str, journal: Journal, result: object) -> Explanation:
     """What a journal gathered while `function` was compiled and run."""
     return Explanation(
         function, journal.records(), journal.fallbacks(), result, journal.left_to_eager()

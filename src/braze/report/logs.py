@@ -67,7 +67,7 @@ class _StandardError(logging.StreamHandler[IO[str]]):
         raise AttributeError("the stream is always sys.stderr")
 
 
-def set_logs(*names: str, **switches: Any) -> None:
+def set_logs(*names: str, **switches: object) -> None:
     """Show these logs, and no others.
 
     names: logs ("graph_breaks", "recompiles"), groups ("dynamo", "aot", "inductor", "all"), names
@@ -128,7 +128,7 @@ def _logs_of(name: str, level: int) -> tuple[str, ...]:
     return least if level == logging.INFO else most
 
 
-def _split(names: Iterable[Any]) -> Iterator[tuple[str, int]]:
+def _split(names: Iterable[object]) -> Iterator[tuple[str, int]]:
     """(name, level) of each name, by its sign."""
     for name in names:
         if not isinstance(name, str):

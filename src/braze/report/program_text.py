@@ -21,13 +21,13 @@ class ProgramPrinter:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, str]] = {}  # parts of the latest program, by id
 
-    def __call__(self, program: Any) -> str | None:
+    def __call__(self, program: object) -> str | None:
         """The text of a graph, a loop program, a schedule, or a list of statements, of steps or of
         what holds steps; None for anything else."""
         before = self._known
         now: dict[int, tuple[Any, str]] = {}
 
-        def line_of(part: Any) -> str:
+        def line_of(part: object) -> str:
             found = before.get(id(part)) or (part, _part(part))
             now[id(part)] = found
             return found[1]
@@ -40,7 +40,7 @@ class ProgramPrinter:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _text(program: Any, line_of: Callable[[Any], str]) -> str | None:
+def _text(program: object, line_of: Callable[[object], str]) -> str | None:
     if isinstance(program, Graph):
         return print_graph(program, values=False, known=line_of)
     if isinstance(program, LoopProgram):
@@ -51,7 +51,7 @@ def _text(program: Any, line_of: Callable[[Any], str]) -> str | None:
     return "\n".join(map(line_of, steps)) if isinstance(steps, list | tuple) else None
 
 
-def _part(part: Any) -> str:
+def _part(part: object) -> str:
     if isinstance(part, Node):
         return print_node(part)
     if isinstance(part, Kernel | ExternStep):

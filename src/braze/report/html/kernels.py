@@ -77,7 +77,7 @@ def slowest(lines: Sequence[Line], times: Sequence[Line]) -> Iterator[str]:
 _NO_SHARE: Mapping[str, Any] = {"share": None, "limit": ""}
 
 
-def _row(name: str, graph: str, measured: Sequence[Any] | None) -> dict[str, Any]:
+def _row(name: str, graph: str, measured: Sequence[object] | None) -> dict[str, Any]:
     calls, total, least = measured or (0, 0.0, 0.0)
     return {"name": name, "graph": graph, "calls": calls, "total": total, "least": least}
 
