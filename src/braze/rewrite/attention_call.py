@@ -222,7 +222,7 @@ class _Trace:
         across = tensor.transpose(-2, -1).contiguous().view((*lead, columns, rows))
         return across.transpose(-2, -1)
 
-    def _size(self, number: Any) -> Any:
+    def _size(self, number: object) -> Any:
         return of_expression(self.facts, number) if type(number) is Expr else number
 
 
@@ -265,7 +265,7 @@ def _known(
     return Masking(kind is MaskKind.CAUSAL, masks, False)
 
 
-def _hidden(found: Masking, lead: Sequence[Any], tensors: _Tensors) -> torch.Tensor | None:
+def _hidden(found: Masking, lead: Sequence[object], tensors: _Tensors) -> torch.Tensor | None:
     """Which scores are hidden by masks of booleans, broadcast against (batch, heads, ...)."""
     hidden: torch.Tensor | None = None
     for mask in found.masks:
@@ -276,7 +276,7 @@ def _hidden(found: Masking, lead: Sequence[Any], tensors: _Tensors) -> torch.Ten
     return hidden
 
 
-def _bias(found: Masking, lead: Sequence[Any], tensors: _Tensors) -> torch.Tensor | None:
+def _bias(found: Masking, lead: Sequence[object], tensors: _Tensors) -> torch.Tensor | None:
     """What is added to scores, likewise."""
     bias: torch.Tensor | None = None
     for mask in found.masks:
@@ -300,7 +300,7 @@ def _with_heads(tensor: torch.Tensor, mask: Mask, lead: Sequence[Any]) -> torch.
     return tensor
 
 
-def _is_more_than_one(size: Any) -> bool:
+def _is_more_than_one(size: object) -> bool:
     return not (type(size) is int and size == 1)
 
 

@@ -328,7 +328,7 @@ class _Finder:
             return found
         return replace(found, nodes=(*found.nodes, node))
 
-    def scores_in(self, node: Node, value: Any) -> _Found:
+    def scores_in(self, node: Node, value: object) -> _Found:
         """What an operand of a pointwise operator is of a product, if the result is as large."""
         found = self.scores(value) if isinstance(value, Value) else None
         if not isinstance(found, _Scores):
@@ -341,7 +341,7 @@ class _Finder:
             return "its scores lie in another order"
         return found
 
-    def number(self, value: Any) -> float | None:
+    def number(self, value: object) -> float | None:
         """The number that an argument is, where it is known."""
         return number_of(value, self.makers, self.data)
 
@@ -422,7 +422,9 @@ def _sum(sign: int) -> _Rule:
     return rule
 
 
-def _with_added(finder: _Finder, node: Node, found: _Scores, other: Any, factor: float) -> _Found:
+def _with_added(
+    finder: _Finder, node: Node, found: _Scores, other: object, factor: float
+) -> _Found:
     if not isinstance(other, Value):  # a number added to a whole row changes nothing
         number = finder.number(other)
         return found if number is not None and math.isfinite(number) else "a number is added to it"
@@ -446,7 +448,7 @@ def _where(finder: _Finder, node: Node) -> _Found:
 
 
 def _filled(
-    finder: _Finder, node: Node, found: _Found, mask: tuple[Value, bool], amount: Any
+    finder: _Finder, node: Node, found: _Found, mask: tuple[Value, bool], amount: object
 ) -> _Found:
     if not isinstance(found, _Scores):
         return found
@@ -516,7 +518,7 @@ def _product_of(sizes: Sequence[Size]) -> Expr:
     return math.prod(map(as_expr, sizes), start=as_expr(1))
 
 
-def _count(value: Any) -> Expr:
+def _count(value: object) -> Expr:
     return _product_of(type_of(value).shape)
 
 

@@ -79,7 +79,7 @@ def _conj(emit: _Emit, a: _Parts) -> tuple[Value, Value]:
     return a[0], emit(aten.neg.default, a[1])
 
 
-def _sum(op: Any) -> Callable[..., tuple[Value, Value]]:
+def _sum(op: object) -> Callable[..., tuple[Value, Value]]:
     def combine(emit: _Emit, a: _Parts, b: _Parts) -> tuple[Value, Value]:
         assert a[1] is not None and b[1] is not None
         return emit(op, a[0], b[0]), emit(op, a[1], b[1])
@@ -213,7 +213,7 @@ class _PairRewriter:
         kind = type_of(result)
         like = replace(kind, dtype=_PARTS[kind.dtype])
 
-        def emit(op: Any, *operands: Value) -> Value:
+        def emit(op: object, *operands: Value) -> Value:
             return self._call(op, operands, like, node)
 
         operands = [self._parts_of(value, node) for value in node.args]

@@ -91,7 +91,7 @@ def _is_harmless(node: Node) -> bool:
     return is_view(node.op) or name in _FILLS or torch.Tag.pointwise in node.op.tags
 
 
-def _is_float(kind: Any) -> bool:
+def _is_float(kind: object) -> bool:
     return isinstance(kind, TensorType) and kind.dtype.is_floating_point
 
 
@@ -115,7 +115,7 @@ def _inlined(
         (symbol,) = symbols(number)
         told[symbol] = as_expr(size)
 
-    def known(size: Any) -> Any:
+    def known(size: object) -> Any:
         return substitute(size, told) if type(size) is Expr else size
 
     types = SizeRewriter(known)
@@ -136,7 +136,7 @@ def _inlined(
     return Graph((), tuple(constants), tuple(nodes), outputs, ())
 
 
-def _in_symbols(argument: Any, known: Callable[[Any], Any]) -> Any:
+def _in_symbols(argument: object, known: Callable[[object], object]) -> Any:
     """An argument with its sizes in other symbols."""
     if isinstance(argument, (tuple, list)):
         return type(argument)([_in_symbols(item, known) for item in argument])

@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -73,7 +72,7 @@ def seen_values(graph: Graph) -> set[Value]:
     return seen
 
 
-def type_of(value: Any) -> TensorType:
+def type_of(value: object) -> TensorType:
     """The type of an argument that is a tensor."""
     assert isinstance(value, Value) and isinstance(value.type, TensorType)
     return value.type

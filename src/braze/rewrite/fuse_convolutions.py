@@ -191,7 +191,7 @@ def _is_plain_convolution(node: Node, given: Collection[Value]) -> bool:
     )
 
 
-def _same_form(value: Any, other: Any) -> bool:
+def _same_form(value: object, other: object) -> bool:
     """Whether two tensors have one shape, dtype and order in memory."""
     if type(value) is not Value or type(other) is not Value:
         return False

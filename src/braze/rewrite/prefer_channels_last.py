@@ -244,7 +244,7 @@ def _count(shape: Any) -> int:
     return math.prod(evaluate(n, {s: s.hint or 1 for s in symbols(n)}) for n in sizes)
 
 
-def _has_four(value: Any) -> bool:
+def _has_four(value: object) -> bool:
     kind = value.type if type(value) is Value else None
     return type(kind) is TensorType and len(kind.shape) == 4
 

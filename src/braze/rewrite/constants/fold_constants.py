@@ -160,7 +160,7 @@ def _fits(node: Node, size: int) -> bool:
     return made <= max(_ALWAYS, _MOST_GROWTH * size)
 
 
-def _is_as_typed(value: Value, tensor: Any) -> bool:
+def _is_as_typed(value: Value, tensor: object) -> bool:
     """Whether the operator gave what the graph says, strides among it."""
     kind: Any = value.type
     return isinstance(tensor, torch.Tensor) and (

@@ -115,7 +115,7 @@ class Freezer:
         )
 
     def frozen(
-        self, captured: CapturedFrame, read: Callable[[Source], Any], recorder: CompileRecorder
+        self, captured: CapturedFrame, read: Callable[[Source], object], recorder: CompileRecorder
     ) -> CapturedFrame:
         """The frame with parameters and buffers as constants. read: as in `find_parameters`.
         Raises CannotFreeze where it records gradients or writes to a constant of another graph."""
@@ -157,7 +157,7 @@ def _gives_gradients(graph: Graph) -> bool:
 class _Owners:
     """The modules that lead to tensors."""
 
-    def __init__(self, read: Callable[[Source], Any]) -> None:
+    def __init__(self, read: Callable[[Source], object]) -> None:
         self._read = read
         self._held: dict[int, set[int]] = {}  # by module: its parameters and buffers
 
