@@ -61,7 +61,7 @@ class _CallsOfForward:
         self.calls: list[_ForwardCall] = []
         self.made: dict[Any, int] = {}
 
-    def place(self, recomputation: Any, start: int) -> int:
+    def place(self, recomputation: object, start: int) -> int:
         """The number of the forward's call at which a recomputation is that has saved `start`
         tensors: calls that saved nothing are passed over where more was saved since."""
         place = self.made.get(recomputation, 0)
@@ -178,7 +178,7 @@ def _described(way: Way) -> str:
     return way.name if type(way) is SavingGraph else str(way)
 
 
-def _calls_of(frame: Any) -> _CallsOfForward:
+def _calls_of(frame: object) -> _CallsOfForward:
     found = getattr(frame, _ATTRIBUTE, None)
     if found is None:
         found = _CallsOfForward()

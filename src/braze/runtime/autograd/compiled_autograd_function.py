@@ -179,7 +179,7 @@ class TrainingGraph:
         return self._outside(inputs, results[:count], results[count:])
 
     def _in_stages(
-        self, wrapper: Any, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]
+        self, wrapper: object, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]
     ) -> Any:
         """The Function where gradients may go to a reducer, in buckets."""
         plan = None if self.nodes is not None else self.stages.plan_for(wrapper)
@@ -188,7 +188,7 @@ class TrainingGraph:
         return _apply_staged(self, plan, inputs, *behind_stages(plan, wanting))
 
     def _apply_with_hooks(
-        self, wrapper: Any, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]
+        self, wrapper: object, inputs: Sequence[torch.Tensor], wanting: Sequence[object]
     ) -> Any:
         """The Function where hooks on saved tensors are in force. What they raise goes to whoever
         set them: so `torch.utils.checkpoint` ends a recomputation early."""
@@ -288,7 +288,7 @@ class _CompiledBackward:
         self.reads = tuple([(saved, place) for saved, place, value in triples if value in used])
 
     def __call__(
-        self, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
+        self, saved: list[Any], tangents: Sequence[object], sizes: Sequence[int]
     ) -> Gradients:
         """The gradients of the inputs that want one. Takes `saved` over. sizes: the numbers of
         the forward's symbols."""
@@ -302,7 +302,7 @@ class _CompiledBackward:
         return self.handed_on.settled(gradients, range(len(gradients)), tangents, taken)
 
     def in_stages(
-        self, plan: StagePlan, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
+        self, plan: StagePlan, saved: list[object], tangents: Sequence[Any], sizes: Sequence[int]
     ) -> Remaining:
         """The same, group by group."""
         staged = self.staged
@@ -313,7 +313,7 @@ class _CompiledBackward:
         return self.handed_on.settle_each(plan.places, staged(saved, sizes), tangents, taken)
 
     def _take_tangents(
-        self, saved: list[Any], tangents: Sequence[Any], strides: Sequence[Any]
+        self, saved: list[object], tangents: Sequence[Any], strides: Sequence[Any]
     ) -> GraphCallable | None:
         """Add the tangents to what was saved, as the backward expects them. What is to run it,
         where kernels cannot."""
@@ -335,7 +335,7 @@ class CompiledFunction(torch.autograd.Function):
     """What autograd knows of a compiled graph."""
 
     @staticmethod
-    def forward(ctx: Any, graph: TrainingGraph, inputs: Any, *wanting: Any) -> Any:
+    def forward(ctx: Any, graph: TrainingGraph, inputs: Any, *wanting: object) -> Any:
         """Run the forward graph and save what the backward needs."""
         if graph.draws_on:
             ctx.random_states = RandomStates(graph.draws_on)
@@ -370,7 +370,7 @@ class CompiledFunction(torch.autograd.Function):
             raise
 
     @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> Any:
+    def backward(ctx: Any, *tangents: object) -> Any:
         """Run the backward for the tangents that came in."""
         graph: TrainingGraph = ctx.graph
         tangents = tangents[: graph.result_count]
@@ -393,7 +393,7 @@ class CompiledInStages(torch.autograd.Function):
         return CompiledFunction.forward(ctx, graph, inputs, *wanting)
 
     @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> Any:
+    def backward(ctx: Any, *tangents: object) -> Any:
         """Run the first part of the backward."""
         graph: TrainingGraph = ctx.graph
         plan: StagePlan = ctx.plan
@@ -426,7 +426,7 @@ for _function in (CompiledFunction, CompiledInStages):
 # --- private ---------------------------------------------------------------------------------
 
 
-def _is_passed_through(ctx: Any, tangents: Sequence[Any]) -> bool:
+def _is_passed_through(ctx: Any, tangents: Sequence[object]) -> bool:
     """Whether the engine passes through on its way from a result that needs none of this one's; in
     eager nothing would be there, and nothing be freed. It frees what is saved here."""
     if any(tangent is not None for tangent in tangents):
@@ -438,7 +438,7 @@ def _is_passed_through(ctx: Any, tangents: Sequence[Any]) -> bool:
 
 
 def _ready_backward(
-    ctx: Any, graph: TrainingGraph, tangents: Sequence[Any], groups: Groups = ()
+    ctx: object, graph: TrainingGraph, tangents: Sequence[object], groups: Groups = ()
 ) -> tuple[_CompiledBackward, list[Any]]:
     """The backward for these tangents, and what was saved for it."""
     given = tuple([tangent is not None for tangent in tangents])
@@ -450,7 +450,7 @@ def _ready_backward(
 
 
 def _backward_of(
-    last: torch.Tensor, plan: StagePlan | None, tangents: Sequence[Any]
+    last: torch.Tensor, plan: StagePlan | None, tangents: Sequence[object]
 ) -> Iterator[Portion]:
     """The backward of a call that is behind nodes of its results, with all of its tangents. last:
     a result of the call with nothing in it, which keeps its node and what that saved alive."""
@@ -556,7 +556,7 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
     )
 
 
-def _needs_gradient(kind: Any) -> bool:
+def _needs_gradient(kind: object) -> bool:
     return isinstance(kind, TensorType) and kind.requires_grad
 
 
@@ -572,7 +572,7 @@ def _saved_inputs(saved: Sequence[SavedInput]) -> Callable[[Sequence[Any]], Sequ
     if not views:
         return get
 
-    def get_with_views(inputs: Sequence[Any]) -> Sequence[Any]:
+    def get_with_views(inputs: Sequence[object]) -> Sequence[Any]:
         found = list(get(inputs))
         for number in views:
             found[number] = found[number].detach()
@@ -589,7 +589,7 @@ def _order(pair: ForwardBackward) -> list[int] | None:
     return None if order == list(range(len(order))) else order
 
 
-def _layout(kind: Any) -> tuple[torch.dtype, tuple[Size, ...]]:
+def _layout(kind: object) -> tuple[torch.dtype, tuple[Size, ...]]:
     assert isinstance(kind, TensorType)
     return kind.dtype, tangent_stride(kind)
 

@@ -57,7 +57,7 @@ class HandedOn:
                 found.append(TangentGradients(place, number, whole, inside))
         return cls(tuple(found), len(tangents))
 
-    def taken_by(self, held: Sequence[Any]) -> Sequence[Any]:
+    def taken_by(self, held: Sequence[object]) -> Sequence[Any]:
         """The tangents as the backward gets them, the last that it takes."""
         return held[len(held) - self.count :] if self.tangents else ()
 
@@ -86,8 +86,8 @@ class HandedOn:
         self,
         groups: Sequence[Sequence[int]],
         portions: Iterator[tuple[torch.Tensor | None, ...]],
-        given: Sequence[Any],
-        taken: Sequence[Any],
+        given: Sequence[object],
+        taken: Sequence[object],
     ) -> Iterator[tuple[torch.Tensor | None, ...]]:
         """The same, group by group."""
         if not self.tangents:

@@ -175,7 +175,7 @@ class _NodesOfCall:
         self._passes: dict[int, _Pass] = {}  # by the engine's number of its run
         self._lock = make_lock()
 
-    def put(self, results: Sequence[int], tangents: Sequence[Any]) -> None:
+    def put(self, results: Sequence[int], tangents: Sequence[object]) -> None:
         """Keep gradients that have come in."""
         with self._lock:
             task = graph_task()
@@ -198,14 +198,14 @@ class CompiledInputs(torch.autograd.Function):
     """What autograd knows of inputs that the same results depend on."""
 
     @staticmethod
-    def forward(ctx: Any, call: Any, places: Any, device: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, call: Any, places: Any, device: Any, *inputs: object) -> Any:
         """A tensor of nothing, whose history is theirs."""
         ctx.call, ctx.places = call, places
         ctx.set_materialize_grads(False)
         return torch.empty(0, device=device)
 
     @staticmethod
-    def backward(ctx: Any, *nothing: Any) -> Any:
+    def backward(ctx: Any, *nothing: object) -> Any:
         """Their gradients."""
         return (None, None, None, *ctx.call.take(ctx.places))
 
@@ -215,7 +215,7 @@ class CompiledResults(torch.autograd.Function):
     """What autograd knows of results that depend on the same inputs."""
 
     @staticmethod
-    def forward(ctx: Any, call: Any, numbers: Any, results: Any, *sources: Any) -> Any:
+    def forward(ctx: Any, call: Any, numbers: Any, results: Any, *sources: object) -> Any:
         """The results, whose history is that of the inputs behind `sources`."""
         ctx.call, ctx.numbers = call, numbers
         ctx.set_materialize_grads(False)

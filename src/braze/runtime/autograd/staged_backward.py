@@ -93,7 +93,7 @@ class StagePlans:
         self._plans: dict[tuple[int, ...], StagePlan | None] = {}
         self._nodes: dict[StagePlan, NodePlan] = {}
 
-    def plan_for(self, wrapper: Any) -> StagePlan | None:
+    def plan_for(self, wrapper: object) -> StagePlan | None:
         """The plan, for a wrapper whose forward is running."""
         if wrapper is None:
             return None
@@ -137,7 +137,7 @@ class StagedRun:
         ]
         self._unread = [n for n in range(input_count) if n not in last_use]
 
-    def __call__(self, held: list[Any], sizes: Sequence[int]) -> Remaining:
+    def __call__(self, held: list[object], sizes: Sequence[int]) -> Remaining:
         """The gradients of each group. Takes `held`, the inputs of the whole backward, over: each
         goes behind its last use. sizes: the numbers of the forward's symbols."""
         for number in self._unread:
@@ -152,7 +152,7 @@ class CompiledStage(torch.autograd.Function):
     """What autograd knows of the inputs of one group, and of the groups behind it."""
 
     @staticmethod
-    def forward(ctx: Any, device: Any, is_last: bool, *inputs: Any) -> Any:
+    def forward(ctx: Any, device: Any, is_last: bool, *inputs: object) -> Any:
         """A tensor of nothing, whose history is theirs."""
         ctx.is_last = is_last
         ctx.set_materialize_grads(False)
@@ -225,7 +225,7 @@ def _taken(kept: list[torch.Tensor | None], place: int) -> torch.Tensor | None:
     return found
 
 
-def _bytes(kind: Any) -> int:
+def _bytes(kind: object) -> int:
     assert isinstance(kind, TensorType)
     count = 1
     for size in kind.shape:

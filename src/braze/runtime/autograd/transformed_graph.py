@@ -200,13 +200,13 @@ class _Unit:
         """By the rule of this name."""
         return self._by(self.rules.tangents, "tangent", given)
 
-    def _by(self, rule: Callable[..., Graph], *key: Any) -> _Unit | None:
+    def _by(self, rule: Callable[..., Graph], *key: object) -> _Unit | None:
         def make() -> _Unit:
             return _Unit(rule(self.graph, *key[1:]), self.rules, trains=self.trains)
 
         return self._of(make, *key)
 
-    def _of(self, make: Callable[[], _Unit], *key: Any) -> _Unit | None:
+    def _of(self, make: Callable[[], _Unit], *key: object) -> _Unit | None:
         with self._lock:
             if key not in self._made:
                 if len(self._made) >= _MOST_MADE:
@@ -305,7 +305,7 @@ class _TransformedCall(AutogradFunction):
         return tuple(results), (0,) * len(results)
 
     @staticmethod
-    def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Any, _: object, *tangents: Any) -> Any:
         unit: _Unit = ctx.unit
         inputs, given = ctx.saved_tensors[: ctx.count], tuple([t is not None for t in tangents])
         present = [t for t in tangents if t is not None]
@@ -324,7 +324,7 @@ def _is_for(pull: _Pull, wanted: Sequence[bool], given: Sequence[bool]) -> bool:
     return has_all and all(known or not asked for known, asked in zip(pull.wanted, wanted))
 
 
-def _pulled(pull: _Pull, inputs: _Tensors, made: _Tensors, tangents: Sequence[Any]) -> list[Any]:
+def _pulled(pull: _Pull, inputs: _Tensors, made: _Tensors, tangents: Sequence[object]) -> list[Any]:
     """The gradients of inputs, from what a call saved."""
     results = iter(made)
     saved = [next(results) if is_made else inputs[number] for is_made, number in pull.saved]
@@ -342,7 +342,7 @@ def _pulled_back(
     """The gradients by PyTorch's own rule."""
     run = unit.by_operators()
 
-    def of_wanted(*moving: Any) -> tuple[Any, ...]:
+    def of_wanted(*moving: object) -> tuple[Any, ...]:
         found = iter(moving)
         made = run(*[next(found) if yes else x for x, yes in zip(inputs, wanted)])
         return tuple([result for result, yes in zip(made, given) if yes])
@@ -358,7 +358,7 @@ def _pushed_forward(
     """The tangents by PyTorch's own rule."""
     run = unit.by_operators()
 
-    def of_given(*moving: Any) -> tuple[Any, ...]:
+    def of_given(*moving: object) -> tuple[Any, ...]:
         found = iter(moving)
         made = run(*[next(found) if yes else x for x, yes in zip(inputs, given)])
         return tuple([result for result, yes in zip(made, unit.has_tangent) if yes])

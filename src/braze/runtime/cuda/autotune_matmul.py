@@ -127,7 +127,7 @@ def _name(parts: Sequence[ExternCall | Launch]) -> str:
     return "+".join([part.function.name for part in parts if isinstance(part, Launch)])
 
 
-def _facts(argument: Any) -> str:
+def _facts(argument: object) -> str:
     if isinstance(argument, BufferView):
         return f"{argument.dtype} {argument.shape} {argument.stride} {argument.offset}"
     return repr(argument)
@@ -185,7 +185,7 @@ def _start(
     return lambda: next((code for code in [start() for start in starts] if code), 0)
 
 
-def _tensor(argument: Any, memory: Mapping[Buffer, torch.Tensor]) -> Any:
+def _tensor(argument: object, memory: Mapping[Buffer, torch.Tensor]) -> Any:
     if not isinstance(argument, BufferView):
         return argument
     offset = constant_value(argument.offset)

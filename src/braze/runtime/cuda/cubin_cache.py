@@ -194,7 +194,7 @@ def _job(function: DeviceFunction, path: Path, architecture: int, options: Optio
 
 
 def _ask(
-    process: subprocess.Popen[bytes], question: dict[str, Any], limit: float
+    process: subprocess.Popen[bytes], question: dict[str, object], limit: float
 ) -> list[tuple[int, str]] | None:
     """The errors of a batch, as (job, what was said); None where the process ended. Raises
     CompilerExpired where it says nothing for `limit` seconds."""

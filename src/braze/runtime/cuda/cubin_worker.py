@@ -66,7 +66,7 @@ def forgo_key(triton: Any) -> None:
         cache.triton_key = lambda: "in this process"
 
 
-def serve(triton: Any, source: Any, target: Any) -> None:
+def serve(triton: Any, source: object, target: object) -> None:
     """Answer batches until the other side closes."""
     with tempfile.TemporaryDirectory(prefix="braze-triton-") as scratch:
         triton.knobs.cache.dir = scratch
@@ -111,7 +111,7 @@ def _parameters(ptx: str) -> int:
     return head.count(".param")
 
 
-def _run(jobs: list[dict[str, Any]], workers: int, work: Any) -> None:
+def _run(jobs: list[dict[str, object]], workers: int, work: object) -> None:
     """Each job in a child, as many at once as there are workers."""
     running: dict[int, int] = {}
     for number, job in enumerate(jobs):
@@ -145,7 +145,7 @@ def _answer(number: int, job: dict[str, Any], work: Any) -> None:
         os._exit(0)
 
 
-def _reply(answer: dict[str, Any]) -> None:
+def _reply(answer: dict[str, object]) -> None:
     os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
 
 

@@ -84,7 +84,7 @@ def made_by_python(
     """As `names_for`, with tensors that Python makes: by `make_result` those that are results."""
 
     def launch_making(
-        plan: int, tensors: Sequence[NewTensor], table: int, sizes: int, stream: int, *bound: Any
+        plan: int, tensors: Sequence[NewTensor], table: int, sizes: int, stream: int, *bound: object
     ) -> tuple[Any, ...]:
         found = []
         for new in tensors:

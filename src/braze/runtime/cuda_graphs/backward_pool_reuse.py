@@ -69,7 +69,7 @@ class Loan:
     owners: dict[int, torch.UntypedStorage]
     references: References
 
-    def borrowed(self, inputs: Sequence[Any]) -> list[int]:
+    def borrowed(self, inputs: Sequence[object]) -> list[int]:
         """Numbers of the inputs that lie in the memory."""
         return [n for n, x in enumerate(inputs) if identity(x) in self.owners]
 
@@ -104,7 +104,7 @@ class HeldMemory:
         return Loan(self.handle, owners, wanted)
 
 
-def identity(value: Any) -> int:
+def identity(value: object) -> int:
     """What tells the storage of a tensor from others; 0 of what is none."""
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
 

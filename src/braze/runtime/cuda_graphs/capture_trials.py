@@ -67,8 +67,8 @@ class CallLog:
                 found[name] = self._watched(kind_of(step), names[name])
         return found
 
-    def _watched(self, kind: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
+    def _watched(self, kind: str, kernel: Callable[..., object]) -> Callable[..., Any]:
+        def call(*given: object, **named: object) -> Any:
             self.calling, before = kind, self._size()
             made = kernel(*given, **named)
             self.calls.append(NotedCall(kind, before, self._size()))
@@ -230,7 +230,7 @@ def _is_on_host(library: Any, side: _CopySide) -> bool:
     return bool(code or found.value != _DEVICE_MEMORY)
 
 
-def _facts(values: Sequence[Any]) -> Iterator[str]:
+def _facts(values: Sequence[object]) -> Iterator[str]:
     for value in values:
         if isinstance(value, BufferView):
             where = "" if value.buffer.device.type == "cuda" else f" on {value.buffer.device.type}"

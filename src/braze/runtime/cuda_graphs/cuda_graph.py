@@ -114,7 +114,9 @@ class RecordingPool:
             if not keeps:
                 free_idle()
 
-        def capture(call: Any, inputs: list[Any], handle: tuple[int, int]) -> torch.cuda.CUDAGraph:
+        def capture(
+            call: Any, inputs: list[object], handle: tuple[int, int]
+        ) -> torch.cuda.CUDAGraph:
             return captured(call, inputs, self, handle)[0]
 
         self._workspace.prepare(scratch, capture, give_back)
@@ -134,7 +136,7 @@ class RecordingPool:
             assert self._shared is not None
             return self._shared, is_first
 
-    def lender(self, inputs: Sequence[Any]) -> Recording | None:
+    def lender(self, inputs: Sequence[object]) -> Recording | None:
         """The recording in whose memory inputs of a backward lie, if it is one."""
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         found = {self.addresses.get(x.untyped_storage().data_ptr()) for x in tensors} - {None}
@@ -233,7 +235,7 @@ class Recording:
 
     def __init__(
         self,
-        call: Callable[[list[Any]], list[torch.Tensor]],
+        call: Callable[[list[object]], list[torch.Tensor]],
         log: LaunchLog,
         inputs: Sequence[Any],
         moving: Collection[int],
@@ -263,7 +265,7 @@ class Recording:
             loan.take(given)
         reads: list[_Reads] = []
 
-        def begun(given: list[Any]) -> list[torch.Tensor]:
+        def begun(given: list[object]) -> list[torch.Tensor]:
             if loan is not None:  # on what the program saw and nobody needs any more: its logits
                 self._fix(given, moving)
             reads.append(_Reads.of(given, facts, borrowed))
@@ -300,7 +302,7 @@ class Recording:
         """Whether it has its memory still."""
         return self._graph is not None
 
-    def agrees(self, inputs: Sequence[Any]) -> bool:
+    def agrees(self, inputs: Sequence[object]) -> bool:
         """Whether library calls would read what this call is about."""
         at = ctypes.addressof(self._expected)
         return self.is_alive() and bool(self._patches.agrees(inputs, at))
@@ -314,7 +316,7 @@ class Recording:
             return True
         return self._lent.hold() and are_alone([inputs[n] for n in self._borrowed])
 
-    def lend(self, inputs: Sequence[Any], least: int) -> Loan | None:
+    def lend(self, inputs: Sequence[object], least: int) -> Loan | None:
         """What the recording of a backward that reads these inputs is made in the memory of."""
         return self._held.lend(inputs, least)
 
@@ -419,8 +421,8 @@ class Recording:
 
 
 def captured(
-    call: Callable[[list[Any]], list[torch.Tensor]],
-    given: list[Any],
+    call: Callable[[list[object]], list[torch.Tensor]],
+    given: list[object],
     pool: RecordingPool,
     handle: tuple[int, int],
     needs: int = 0,

@@ -94,7 +94,7 @@ class RecordedGraph:
         """Whether calls are replayed, or may come to be."""
         return not self._refused and not torch.cuda.is_current_stream_capturing()
 
-    def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def __call__(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         if self._refused:
             if self._apart is not None:
                 self._end_apart()
@@ -120,7 +120,7 @@ class RecordedGraph:
             inputs.clear()  # type: ignore[attr-defined]
         return made
 
-    def _timed(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def _timed(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         """A call as compiled whose time on the host decides whether the next ones are recorded."""
         began = time.perf_counter()
         results = self._plain(inputs)
@@ -132,7 +132,7 @@ class RecordedGraph:
             self._say(why_not)
         return results
 
-    def _replayed(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+    def _replayed(self, inputs: Sequence[object]) -> list[torch.Tensor] | None:
         """The results of a replay; None where the call is to run as compiled."""
         sized = self._sized(inputs)
         agreeing = False
@@ -144,7 +144,7 @@ class RecordedGraph:
         made = self._new(sized, inputs, agreeing)
         return None if made is None else self._replay(made, inputs)
 
-    def _replay(self, recording: Recording, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+    def _replay(self, recording: Recording, inputs: Sequence[object]) -> list[torch.Tensor] | None:
         try:
             return recording.replay(inputs)
         except NotRecordable as reason:

@@ -101,7 +101,7 @@ class PaddedGraph:
 
     def __init__(
         self,
-        graph: Callable[[Sequence[Any]], list[torch.Tensor]],
+        graph: Callable[[Sequence[object]], list[torch.Tensor]],
         plan: PaddingPlan,
         multiple: int,
         replays: Callable[[], bool] = lambda: True,
@@ -110,7 +110,7 @@ class PaddedGraph:
         self._replays, self.text = replays, getattr(graph, "text", "")
         self._places = [plan.symbols.index(size.symbol) for size in plan.sizes]
 
-    def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def __call__(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         if not self._replays():
             return self._graph(inputs)
         numbers = self._plan.read(inputs)

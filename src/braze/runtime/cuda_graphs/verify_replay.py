@@ -11,7 +11,7 @@ inputs, take them over, or draw random numbers are not checked: they cannot be c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -47,7 +47,7 @@ class CheckedReplays:
         self._views = schedule.outputs
         self.text = getattr(plain, "text", "")
 
-    def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def __call__(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         if not self._left:
             return self._made(inputs)
         self._left -= 1

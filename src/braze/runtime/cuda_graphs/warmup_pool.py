@@ -56,7 +56,9 @@ class MemoryApart:
         self._handle: tuple[int, int] | None = None  # PyTorch's; it is used until released
         self._is_entered = False
 
-    def run(self, call: _Call, inputs: Sequence[Any], room: int) -> tuple[list[torch.Tensor], bool]:
+    def run(
+        self, call: _Call, inputs: Sequence[object], room: int
+    ) -> tuple[list[torch.Tensor], bool]:
         """The results of a call, and whether it worked there: a forward in so many bytes, if the
         device has plenty; with 0 a backward, if its forward did."""
         handle = self._entered(room)
@@ -129,7 +131,7 @@ class CallsApart:
     scratch: Scratch
     leaving: tuple[int, ...]
 
-    def run(self, call: _Call, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def run(self, call: _Call, inputs: Sequence[object]) -> list[torch.Tensor]:
         """The results of the call."""
         if self.scratch:  # first: PyTorch keeps it for good
             make_workspace(self.scratch, self.memory.device)

@@ -54,7 +54,7 @@ def _parameters(code: types.CodeType) -> list[tuple[str, str]]:
 
 
 def _generate(
-    parameters: list[tuple[str, str]], free: tuple[str, ...], cells: tuple[Any, ...]
+    parameters: list[tuple[str, str]], free: tuple[str, ...], cells: tuple[object, ...]
 ) -> Binder:
     by_kind: dict[str, list[str]] = {kind: [] for kind in ("/", "", "k", "*", "**")}
     for name, kind in parameters:
@@ -77,10 +77,10 @@ def _generate(
     return binder
 
 
-def _positional_binder(names: list[str], cells: dict[str, Any]) -> Binder:
+def _positional_binder(names: list[str], cells: dict[str, object]) -> Binder:
     """For the functions that CPython makes itself, whose argument is called `.0`."""
 
-    def bind(*args: Any) -> dict[str, Any]:
+    def bind(*args: object) -> dict[str, Any]:
         if len(args) != len(names):
             raise TypeError(f"expected {len(names)} arguments, got {len(args)}")
         return {**dict(zip(names, args)), **cells}

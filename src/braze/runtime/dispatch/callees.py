@@ -104,7 +104,7 @@ def _choose(
     return compiled(true_fn if pred else false_fn)(*operands)
 
 
-def _step(compiled: Callable[[Any], Any], step: Any, *args: Any, **kwargs: Any) -> Any:
+def _step(compiled: Callable[[Any], Any], step: Any, *args: Any, **kwargs: object) -> Any:
     """An optimizer's step, with its closure compiled."""
     given = {name: compiled(value) for name, value in kwargs.items()}
     return step(*args[:1], *map(compiled, args[1:]), **given)

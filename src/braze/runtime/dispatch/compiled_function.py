@@ -320,8 +320,8 @@ class Dispatcher:
         inputs: list[torch.Tensor],
         values: FrameValues,
         function: types.FunctionType,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Any:
         """The result of `function(*args, **kwargs)` by an entry whose guards hold."""
         found: Found | LeftToEager | None = None
@@ -464,7 +464,7 @@ class CompiledCallable:
         self._cache = self._dispatcher.cache((id(self._code), 0), self._code, 0)
         self._entrance: Entrance | None = None
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         try:
             answer = UNKNOWN if self._entrance is None else self._entrance(args, kwargs)
             if type(answer) is not Undone:
@@ -475,7 +475,9 @@ class CompiledCallable:
         except BaseException as exception:
             raise without_driver_frames(exception)  # noqa: B904
 
-    def _run_undone(self, undone: Undone, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_undone(
+        self, undone: Undone, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         """The call by the function itself, since the entry's graph raised."""
         assert undone.fault is not None
         if type(undone.fault) is RecomputedOtherwise:
@@ -485,7 +487,7 @@ class CompiledCallable:
         why = self._dispatcher.left_by_fault(undone.fault, self._code, is_rest=False)
         return leave_to_eager(self._dispatcher.tally, why, self._function, args, kwargs)
 
-    def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _find_and_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """The call by an entry that is looked for, or compiled, or else by the function itself."""
         self._calls.add()
         return self._find_and_run(args, kwargs)
@@ -538,11 +540,11 @@ class CompiledCallable:
         """What `torch.jit.script` compiles."""
         return self._function
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _run_original(compiled: CompiledCallable, /, *args: Any, **kwargs: Any) -> Any:
+def _run_original(compiled: CompiledCallable, /, *args: object, **kwargs: object) -> Any:
     return compiled._function(*args, **kwargs)
 
 

@@ -127,8 +127,8 @@ def leave_to_eager(
     tally: Tally,
     why: LeftToEager,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     place: EagerRun | None = None,
 ) -> Any:
     """The result of `function(*args, **kwargs)` by the program's own code. place: of a frame's
@@ -179,7 +179,7 @@ class _Watch:
         if sys.gettrace() == self._entered:
             sys.settrace(None)
 
-    def _entered(self, frame: types.FrameType, event: str, value: Any) -> Any:
+    def _entered(self, frame: types.FrameType, event: str, value: object) -> Any:
         if self.is_raised:
             return None
         frame.f_trace_lines = False
@@ -217,7 +217,7 @@ def _warn(why: LeftToEager) -> None:
         _LOG.warning("%s", text, extra={"origin": "", "artefact": "eager_calls"})
 
 
-def _is_wanted(action: str, category: Any) -> bool:
+def _is_wanted(action: str, category: object) -> bool:
     """Whether a filter makes an error of this very kind of warnings."""
     return action == "error" and category is BrazeWarning
 

@@ -33,7 +33,7 @@ def runs_hooks_outside(module: torch.nn.Module) -> bool:
     return any(map(_is_left_out, hooks))
 
 
-def _is_left_out(hook: Any) -> bool:
+def _is_left_out(hook: object) -> bool:
     function = getattr(hook, "__func__", hook)
     if MARKS.of(function) is Mark.DISABLE:
         return True
@@ -80,7 +80,7 @@ def _registered(module: torch.nn.Module, name: str) -> tuple[tuple[int, Any], ..
 
 
 def _both(
-    changed: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    changed: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments that a pre-forward hook with keywords leaves."""
     if changed is None:

@@ -41,17 +41,17 @@ _REMAKE = "_braze_remake"
 _END = "_braze_end"
 
 
-def _part(shielded: Any, name: str) -> Any:
+def _part(shielded: object, name: str) -> Any:
     """A field of the shield, past the model's own attributes."""
     return type.__getattribute__(type(shielded), name)
 
 
-def _get_class(self: Any) -> type:
+def _get_class(self: object) -> type:
     cls: type = _part(self, _ORIGINAL).__class__
     return cls
 
 
-def _set_class(self: Any, cls: type) -> None:
+def _set_class(self: object, cls: type) -> None:
     _part(self, _ORIGINAL).__class__ = cls
 
 
@@ -61,13 +61,13 @@ class Shield:
     __slots__ = ()
     __class__ = property(_get_class, _set_class)
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         """Nothing: the model's class must not learn of this subclass."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_part(self, _ORIGINAL), name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         setattr(_part(self, _ORIGINAL), name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -106,13 +106,13 @@ class Shield:
         )
         return model
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return _remade, (_part(self, _ORIGINAL), _part(self, _REMAKE))
 
     def __copy__(self) -> Any:
         return _again(self, copy.copy(_part(self, _ORIGINAL)))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         return _again(self, copy.deepcopy(_part(self, _ORIGINAL), memo))
 
 
@@ -150,7 +150,7 @@ def shield(
     return compiled
 
 
-def is_shielded(module: Any) -> bool:
+def is_shielded(module: object) -> bool:
     """Whether the module was made by `shield`."""
     return issubclass(type(module), Shield)
 
@@ -171,7 +171,7 @@ def find_of(module: torch.nn.Module) -> FindCall:
 def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
     """The class's `__call__`."""
 
-    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: object, /, *args: object, **kwargs: object) -> Any:
         return find(model)(model, *args, **kwargs)
 
     interpreted_as(__call__, _call_original)
@@ -181,7 +181,7 @@ def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
 def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
     """The class's `forward`, with the signature of the model's."""
 
-    def forward(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: object, /, *args: object, **kwargs: object) -> Any:
         return find(model)(model, *args, **kwargs)
 
     own = type(model).forward
@@ -195,7 +195,7 @@ def _call_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     return type(self)._braze_original(*args, **kwargs)
 
 
-def _call_forward_of_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _call_forward_of_original(self: Any, /, *args: object, **kwargs: object) -> Any:
     model = type(self)._braze_original
     return type(model).forward(model, *args, **kwargs)
 
@@ -207,11 +207,11 @@ def _empty(made: type, _: object) -> None:
         type.__delattr__(made, name)
 
 
-def _do_nothing(self: Any) -> None:
+def _do_nothing(self: object) -> None:
     """In the place of `__del__`."""
 
 
-def _again(shielded: Any, model: torch.nn.Module) -> torch.nn.Module:
+def _again(shielded: object, model: torch.nn.Module) -> torch.nn.Module:
     remake = _part(shielded, _REMAKE)
     if remake is not None:
         made: torch.nn.Module = remake(model)

@@ -47,7 +47,7 @@ def _state_of(generator: Any) -> Callable[[], object]:
     return functools.partial(generator.set_state, generator.get_state(legacy=False))
 
 
-def _tensor_of(number: Any) -> torch.Tensor:
+def _tensor_of(number: object) -> torch.Tensor:
     if isinstance(number, list):
         return torch.tensor(
             number, dtype=torch.int64 if type(number[0]) is int else torch.float64, device="cpu"

@@ -59,7 +59,7 @@ class RecentDispatchers:
 
 
 def _forget(
-    table: Callable[[], RecentDispatchers | None], place: int, gone: weakref.ref[Any]
+    table: Callable[[], RecentDispatchers | None], place: int, gone: weakref.ref[object]
 ) -> None:
     """A target is gone. Without the lock: it comes between any two instructions, and each step
     here is one of C's."""

@@ -63,7 +63,7 @@ class ShadowCheck:
                 self._report(difference)
         return self._eager(inputs) if self._differs else self._run(inputs)
 
-    def _difference(self, inputs: Sequence[Any]) -> Difference | None:
+    def _difference(self, inputs: Sequence[object]) -> Difference | None:
         states = RandomStates(self._devices)
         try:
             expected = self._on_copies(self._eager, inputs)
@@ -83,7 +83,7 @@ class ShadowCheck:
         return None
 
     def _on_copies(
-        self, run: GraphCallable, inputs: Sequence[Any]
+        self, run: GraphCallable, inputs: Sequence[object]
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """What it returns, and what its inputs hold then."""
         copies = copies_of(inputs)
@@ -96,7 +96,7 @@ def leaves_memory(op: torch._ops.OpOverload) -> bool:
     return "empty" in name or name.endswith("mkldnn_rnn_training")  # whose workspace is a result
 
 
-def copies_of(inputs: Sequence[Any]) -> list[Any]:
+def copies_of(inputs: Sequence[object]) -> list[Any]:
     """Copies with the strides and offsets of the inputs; those that share memory share it still."""
     memory: dict[int, torch.UntypedStorage] = {}
     with torch.no_grad():
@@ -114,7 +114,7 @@ def _copy(tensor: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torc
     return made.set_(known, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
-def largest_of(value: Any) -> float:
+def largest_of(value: object) -> float:
     """The largest finite value of a tensor of floating point numbers; of anything else 0."""
     if not isinstance(value, torch.Tensor) or value.dtype not in TOLERANCES or not value.numel():
         return 0.0

@@ -21,8 +21,8 @@ def raise_within(
     tally: Tally,
     error: BaseException,
     function: types.FunctionType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """What `function(*args, **kwargs)` returns where it handles `error`, which a handler of a
     signal raised. Raises `error` at once where no line of the function is in a `try` or a `with`,
@@ -32,10 +32,10 @@ def raise_within(
     if not regions or sys.gettrace() is not None:
         raise error
 
-    def enter(frame: types.FrameType, event: str, argument: Any) -> Any:
+    def enter(frame: types.FrameType, event: str, argument: object) -> Any:
         return at_line if frame.f_code is code else None
 
-    def at_line(frame: types.FrameType, event: str, argument: Any) -> Any:
+    def at_line(frame: types.FrameType, event: str, argument: object) -> Any:
         if event == "line" and any(r.start <= frame.f_lasti < r.end for r in regions):
             sys.settrace(None)
             raise error

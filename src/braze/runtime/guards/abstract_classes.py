@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from braze.ir.captured.guard import Guard
 from braze.runtime.guards.codegen import SourceWriter
 from braze.runtime.guards.messages import Values
@@ -20,7 +18,7 @@ def same_answers(answers: tuple[tuple[type, type, bool], ...]) -> bool:
     return all(issubclass(cls, abstract) is answer for cls, abstract, answer in answers)
 
 
-def explain_abstract(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_abstract(guard: Guard, value: object, others: Values) -> str | None:
     """Which class is a subclass now, or is none any more; None where all is as it was."""
     for cls, abstract, answer in guard.expected:
         if issubclass(cls, abstract) is not answer:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from braze.compat.numpy.interface import ARRAY, array_facts, is_traceable, lie_apart
 from braze.ir.captured.guard import Guard
 from braze.runtime.guards.codegen import SourceWriter
 from braze.runtime.guards.messages import Values
 
 
-def is_array_of(value: Any, facts: tuple[Any, ...]) -> bool:
+def is_array_of(value: object, facts: tuple[object, ...]) -> bool:
     """Whether an object is an array of these facts, whose memory a tensor can share."""
     return type(value) is ARRAY and array_facts(value) == facts and is_traceable(value)
 
@@ -21,7 +19,7 @@ def write_array(writer: SourceWriter, guard: Guard) -> str:
     return f"{test}({writer.read(guard.source)}, {writer.constant(guard.expected)})"
 
 
-def explain_array(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_array(guard: Guard, value: object, others: Values) -> str | None:
     """How the array differs."""
     if is_array_of(value, guard.expected):
         return None
@@ -38,7 +36,7 @@ def write_apart(writer: SourceWriter, guard: Guard) -> str:
     return f"{writer.constant(lie_apart)}(({values}))"
 
 
-def explain_apart(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_apart(guard: Guard, value: object, others: Values) -> str | None:
     """That some of them have bytes in common now."""
     if lie_apart(tuple(others)):
         return None

@@ -86,14 +86,14 @@ class ItemReader:
 
     __slots__ = ("container",)
 
-    def __init__(self, container: Any) -> None:
+    def __init__(self, container: object) -> None:
         self.container = container
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return read_item(self.container, key)
 
 
-def read_global(namespace: dict[str, Any], name: str) -> Any:
+def read_global(namespace: dict[str, object], name: str) -> Any:
     """A global as LOAD_GLOBAL finds it: the module's dict, then its builtins."""
     value = namespace.get(name, _ABSENT)
     if value is not _ABSENT:
@@ -112,12 +112,12 @@ def keys_in_order(container: Any) -> tuple[Any, ...]:
     return tuple(base.keys(container))
 
 
-def values_in_order(container: dict[Any, Any]) -> tuple[Any, ...]:
+def values_in_order(container: dict[object, object]) -> tuple[Any, ...]:
     """The values of a dict that is no OrderedDict, by its builtin class."""
     return tuple(dict.values(container))
 
 
-def dict_of(value: Any) -> dict[str, Any]:
+def dict_of(value: object) -> dict[str, Any]:
     """`value.__dict__`, whatever the class's own `__getattribute__` would say."""
     base = type if issubclass(type(value), type) else object
     space: dict[str, Any] = base.__getattribute__(value, "__dict__")
@@ -165,7 +165,7 @@ def read_attribute(value: Any, name: str) -> Any:
         return torch.nn.Module.__getattr__(value, name)
 
 
-def find_attribute(value: Any, name: str) -> Any:
+def find_attribute(value: object, name: str) -> Any:
     """`value.name` by C code's lookup alone: no `__getattr__`, and no lookup of the program's."""
     cls: Any = type(value)
     if not is_hooked(cls):
@@ -235,7 +235,7 @@ class SourceWriter:
         self._seen: list[Source] = []
         self._constants: dict[int, str] = {}
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         """The name of a global of the text that holds `value`."""
         name = self._constants.get(id(value))
         if name is None:
@@ -321,7 +321,7 @@ def read_source(source: Source, frame: FrameValues) -> Any:
     return _ROWS[type(source)].read(source, frame, *operands)
 
 
-def access(source: Source, frame: FrameValues, operands: Iterable[Any]) -> Any:
+def access(source: Source, frame: FrameValues, operands: Iterable[object]) -> Any:
     """The object at `source`, from the values of the sources that it reads."""
     return _ROWS[type(source)].read(source, frame, *operands)
 

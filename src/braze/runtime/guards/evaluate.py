@@ -80,7 +80,7 @@ def reader_of(frame: FrameValues) -> Callable[[Source], Any]:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _failures(tree: GuardTree, frame: FrameValues, values: list[Any]) -> Iterator[GuardFailure]:
+def _failures(tree: GuardTree, frame: FrameValues, values: list[object]) -> Iterator[GuardFailure]:
     """Failures in the order of the walk, which fills `values`; behind the first one the walk goes
     on where what it needs has held."""
     wrong: set[int] = set()
@@ -125,12 +125,12 @@ def _first_guard_behind(tree: GuardTree, number: int) -> Guard:
     return next(r.guard for r in tree.relations if not behind.isdisjoint(r.nodes))
 
 
-def _read(node: GuardNode, number: int, frame: FrameValues, values: list[Any]) -> None:
+def _read(node: GuardNode, number: int, frame: FrameValues, values: list[object]) -> None:
     assert node.source is not None
     values[number] = access(node.source, frame, [values[operand] for operand in node.operands])
 
 
-def _explain(guard: Guard, value: Any, others: list[Any] | tuple[Any, ...]) -> str | None:
+def _explain(guard: Guard, value: object, others: list[object] | tuple[object, ...]) -> str | None:
     explain: Callable[..., str | None] = GUARD_KINDS[guard.kind].explain
     try:
         return explain(guard, value, others)

@@ -13,7 +13,7 @@ own entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -173,7 +173,7 @@ def _gathered(guards: Iterable[Guard]) -> Iterator[Guard]:
     yield from gathered.values()
 
 
-def _entry(guard: Guard, read: Callable[[Source], Any]) -> GuardFilterEntry:
+def _entry(guard: Guard, read: Callable[[Source], object]) -> GuardFilterEntry:
     places = [*([] if guard.source is None else [guard.source]), *compared_sources(guard)]
     has_value, value = False, None
     name = "" if guard.source is None else _name_of(guard.source)
@@ -214,7 +214,7 @@ def _is_global(source: Source) -> bool:
     return bool(operands) and _is_global(operands[0])
 
 
-def _module_class(source: Source, read: Callable[[Source], Any]) -> type | None:
+def _module_class(source: Source, read: Callable[[Source], object]) -> type | None:
     """The class of the innermost module that is read on the way to a place."""
     if isinstance(source, ObjectSource) and isinstance(source.value, type):
         return source.value if issubclass(source.value, torch.nn.Module) else None

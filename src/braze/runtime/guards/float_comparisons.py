@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from braze.ir.captured.guard import Guard
 from braze.runtime.guards.codegen import SourceWriter
@@ -19,7 +18,7 @@ def write_comparison(writer: SourceWriter, guard: Guard) -> str:
     return text if answer else f"not {text}"
 
 
-def explain_comparison(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_comparison(guard: Guard, value: object, others: Values) -> str | None:
     """How the float compares otherwise; None where it does not."""
     name, other, answer = guard.expected
     if getattr(operator, name)(value, other) is answer:

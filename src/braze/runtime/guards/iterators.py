@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from braze.compat.python.iterator_state import items_left
 from braze.ir.captured.guard import Guard
 from braze.runtime.guards.codegen import SourceWriter
@@ -17,7 +15,7 @@ def write_items_left(writer: SourceWriter, guard: Guard) -> str:
     return f"{left} {'==' if exact else '>='} {count}"
 
 
-def explain_items_left(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_items_left(guard: Guard, value: object, others: Values) -> str | None:
     """How many are left instead; None where the guard holds."""
     count, exact = guard.expected
     left = items_left(value)

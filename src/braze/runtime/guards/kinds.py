@@ -99,31 +99,31 @@ def _write_ambient(writer: SourceWriter, guard: Guard) -> str:
     return " and ".join(terms)
 
 
-def _explain_type(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_type(guard: Guard, value: object, others: Values) -> str | None:
     if type(value) is guard.expected:
         return None
     return mismatch(guard, "type", guard.expected, type(value))
 
 
-def _explain_identity(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_identity(guard: Guard, value: object, others: Values) -> str | None:
     if value is guard.expected:
         return None
     return mismatch(guard, "identity", short_text(guard.expected), short_text(value))
 
 
-def _explain_same(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_same(guard: Guard, value: object, others: Values) -> str | None:
     if value is others[0]:
         return None
     return f"'{guard.source}' and '{guard.expected}' were one object and are two now"
 
 
-def _explain_different(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_different(guard: Guard, value: object, others: Values) -> str | None:
     if value is not others[0]:
         return None
     return f"'{guard.source}' and '{guard.expected}' were two objects and are one now"
 
 
-def _explain_distinct(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_distinct(guard: Guard, value: object, others: Values) -> str | None:
     seen: dict[int, Source] = {}
     for source, found in zip(guard.expected, others):
         other = seen.setdefault(id(found), source)
@@ -132,18 +132,18 @@ def _explain_distinct(guard: Guard, value: Any, others: Values) -> str | None:
     return None
 
 
-def _explain_ambient(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_ambient(guard: Guard, value: object, others: Values) -> str | None:
     changed: str | None = guard.expected.difference()
     return changed
 
 
-def _explain_uncached(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_uncached(guard: Guard, value: object, others: Values) -> str | None:
     if guard.expected.of(value):
         return None
     return f"'{guard.source}' is no longer {guard.expected}"
 
 
-def _explain_no_hooks(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_no_hooks(guard: Guard, value: object, others: Values) -> str | None:
     if guard.source is None:
         return "a hook for all modules was registered" if has_global_hooks() else None
     space = dict_of(value)
@@ -154,7 +154,7 @@ def _explain_no_hooks(guard: Guard, value: Any, others: Values) -> str | None:
     return f"'{guard.source}' now has hooks in {hooks[0]}" if hooks else None
 
 
-def _explain_functions(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_functions(guard: Guard, value: object, others: Values) -> str | None:
     for function, *expected in guard.expected:
         for name, wanted in zip(("__code__", "__defaults__", "__kwdefaults__"), expected):
             if getattr(function, name) is not wanted:
@@ -162,7 +162,7 @@ def _explain_functions(guard: Guard, value: Any, others: Values) -> str | None:
     return None
 
 
-def _explain_question(guard: Guard, value: Any, others: Values) -> str | None:
+def _explain_question(guard: Guard, value: object, others: Values) -> str | None:
     return None if guard.expected.holds() else f"{guard.expected} has another answer"
 
 

@@ -18,7 +18,7 @@ Values: TypeAlias = Sequence[Any]
 _LONGEST = 80
 
 
-def short_text(value: Any) -> str:
+def short_text(value: object) -> str:
     """A value's text, cut at 80 characters.
 
     Tensors, arrays and modules are named, not printed: to print one reads it, and an optimizer's
@@ -28,7 +28,7 @@ def short_text(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def mismatch(guard: Guard, what: str, expected: Any, actual: Any) -> str:
+def mismatch(guard: Guard, what: str, expected: object, actual: object) -> str:
     """The sentence that all of them share."""
     return f"'{guard.source}' {what} mismatch. expected {expected}, actual {actual}"
 

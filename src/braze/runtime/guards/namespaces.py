@@ -23,7 +23,7 @@ def raw_lookup(cls: type, name: str) -> Any:
     return ABSENT
 
 
-def stands_for(found: Any, expected: Any) -> bool:
+def stands_for(found: object, expected: object) -> bool:
     """Whether what a name finds is the expected function, as torch.compile's own compiler replaces
     parts of torch (of its optimizers, for one) when a process uses it first: what Braze made
     before stays right."""
@@ -45,7 +45,7 @@ class ClassLookups:
 
     __slots__ = ("entries", "plan")
 
-    def __init__(self, entries: tuple[tuple[str, Any], ...]) -> None:
+    def __init__(self, entries: tuple[tuple[str, object], ...]) -> None:
         self.entries = entries
         self.plan: tuple[Any, _Held, _Lacked] = (None, [], [])
 
@@ -91,7 +91,7 @@ class ClassLookups:
         return held, spaces
 
 
-def namespace_of(value: Any) -> Any:
+def namespace_of(value: object) -> Any:
     """The dict itself, or the `__dict__` of a module, class or instance."""
     return value if issubclass(type(value), dict) else dict_of(value)
 
@@ -118,12 +118,12 @@ def _write_entries(writer: SourceWriter, mapping: str, entries: Any) -> str:
     return " and ".join(terms) or "True"
 
 
-def _may_be_replaced(value: Any) -> bool:
+def _may_be_replaced(value: object) -> bool:
     """Whether it is a function of torch's."""
     return type(value) is types.FunctionType and (value.__module__ or "").startswith("torch.")
 
 
-def explain_namespace(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_namespace(guard: Guard, value: object, others: Values) -> str | None:
     """Which name holds what now."""
     entries = namespace_of(value)
     return _explain_entries(guard, lambda name: entries.get(name, ABSENT))
@@ -140,7 +140,7 @@ def explain_lookups(guard: Guard, value: Any, others: Values) -> str | None:
     return _explain_entries(guard, lambda name: raw_lookup(value, name))
 
 
-def _explain_entries(guard: Guard, look_up: Callable[[str], Any]) -> str | None:
+def _explain_entries(guard: Guard, look_up: Callable[[str], object]) -> str | None:
     for name, expected in guard.expected:
         actual = look_up(name)
         if actual is not expected and not stands_for(actual, expected):

@@ -106,12 +106,12 @@ class Brought:
         return self._containers.setdefault(found.where, Container(found))
 
 
-def is_compared(value: Any) -> bool:
+def is_compared(value: object) -> bool:
     """Whether guard_brought.cpp tells the constant from all others."""
     return type(value) in _COMPARED
 
 
-def _place_of(container: Any, key: Any) -> Any:
+def _place_of(container: Any, key: object) -> Any:
     """The key as it is in the dict, or an index from the front; None where it is not there."""
     if type(container) is dict:
         same = [known for known in container if type(known) is type(key) and known == key]

@@ -23,7 +23,7 @@ def same_answer(asked: tuple[Any, tuple[Any, ...], Any], *owner: Any) -> bool:
     return answer is expected or (type(answer) is type(expected) and bool(answer == expected))
 
 
-def explain_answer(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_answer(guard: Guard, value: object, others: Values) -> str | None:
     """What was asked, and what the answer was and is; None where it is the same."""
     function, arguments, expected = guard.expected
     owner = () if guard.source is None else (value,)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from braze.ir.captured.guard import Guard, SizeCondition
 from braze.runtime.guards.codegen import SourceWriter
 from braze.runtime.guards.messages import Values
@@ -30,7 +28,7 @@ def _compared(condition: SizeCondition, value: str) -> str:
     return f"{start}{value}" + ("" if condition.upper is None else f" <= {condition.upper}")
 
 
-def explain_condition(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_condition(guard: Guard, value: object, others: Values) -> str | None:
     """How the relation does not hold, with the numbers in it; None where it does."""
     condition: SizeCondition = guard.expected
     values = {symbol: number for (symbol, _), number in zip(condition.sources, others)}

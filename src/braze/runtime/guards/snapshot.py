@@ -161,7 +161,7 @@ class _SnapshotBuilder:
         leaf = self.leaf_of(source)
         self.gradient_rows += [(leaf, facts, place) for place in self.places.pop(source, [-1])]
 
-    def add_item(self, source: Source, facts: int, constant: Any = ABSENT) -> None:
+    def add_item(self, source: Source, facts: int, constant: object = ABSENT) -> None:
         """Check what a container of the call's holds against facts or a constant, and give it
         wherever it is an input."""
         found = self.brought.find(source)
@@ -331,7 +331,7 @@ def _is_brought_dict(builder: _SnapshotBuilder, guard: Guard) -> bool:
     return type(builder.brought.container(guard.source, is_exact=True)) is dict
 
 
-def _cover_entries(builder: _SnapshotBuilder, guard: Guard, keys: Sequence[Any]) -> bool:
+def _cover_entries(builder: _SnapshotBuilder, guard: Guard, keys: Sequence[object]) -> bool:
     """Entries of the dict at the source, or of the `__dict__` of the object there."""
     found = builder.pins.pin(guard.source)
     node = None if found is None else builder.pins.dict_of(found[0])

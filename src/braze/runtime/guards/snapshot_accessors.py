@@ -79,12 +79,12 @@ def is_constant(value: Any) -> bool:
     return cls in _ATOMS or cls in _FACTS
 
 
-def is_plain_key(key: Any) -> bool:
+def is_plain_key(key: object) -> bool:
     """Whether finding the key in a dict with such keys runs no Python code."""
     return type(key) in _PLAIN_KEYS
 
 
-def has_plain_keys(content: dict[Any, Any]) -> bool:
+def has_plain_keys(content: dict[object, object]) -> bool:
     """Whether finding a plain key in the dict runs no Python code: the others are compared by
     identity, as classes and functions are."""
     others = {*map(type, content)} - _PLAIN_KEYS
@@ -97,7 +97,7 @@ class PinnedDict:
 
     __slots__ = ("content", "entries", "keys", "size")
 
-    def __init__(self, content: dict[Any, Any]) -> None:
+    def __init__(self, content: dict[object, object]) -> None:
         self.content = content
         self.entries: dict[Any, Any] = {}
         self.size: int | None = None
@@ -177,7 +177,7 @@ class Pins:
         row[3] = namespace
         return self.dict_of(namespace)
 
-    def entry(self, node: PinnedDict, key: Any) -> tuple[Any] | None:
+    def entry(self, node: PinnedDict, key: object) -> tuple[Any] | None:
         """The value of a key, pinned; (ABSENT,) where the dict lacks it."""
         if not is_plain_key(key):
             return None
@@ -186,7 +186,7 @@ class Pins:
             node.entries[key] = node.content.get(key, ABSENT)
         return (node.entries[key],)
 
-    def is_empty(self, value: Any) -> bool:
+    def is_empty(self, value: object) -> bool:
         """Pin a pinned dict as an empty one; False where it is not empty or no plain dict."""
         node = self.dict_of(value) if type(value) in _PLAIN_DICTS and not value else None
         if node is not None:
@@ -201,7 +201,7 @@ class Pins:
             self._add(value, [_SEQUENCE, value, type(value), tuple(value)])
         return True
 
-    def members(self, value: Any) -> bool:
+    def members(self, value: object) -> bool:
         """Pin all keys and values of a pinned dict by tensors: the state of an optimizer."""
         if type(value) is not defaultdict or not value:
             return False
@@ -259,7 +259,7 @@ class Pins:
 
     # --- private ---------------------------------------------------------------------------------
 
-    def root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
+    def root(self, place: int, key: object, value: object) -> tuple[Any] | None:
         """An object that frames bring along; only one that is likely to come again is pinned: no
         iterator of Python's own is, and of a bound method its parts."""
         cls = type(value)
@@ -268,7 +268,7 @@ class Pins:
             return None
         return self.any_root(place, key, value)
 
-    def any_root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
+    def any_root(self, place: int, key: object, value: object) -> tuple[Any] | None:
         """Any object that frames bring along."""
         if (place, key) in self.passing:
             return None
@@ -289,14 +289,14 @@ class Pins:
         place, key, method = found
         return self.any_root(place + _METHOD_PARTS[name], key, getattr(method, name))
 
-    def cell(self, value: Any) -> tuple[Any] | None:
+    def cell(self, value: object) -> tuple[Any] | None:
         """The contents of a pinned cell."""
         found = _held(value)
         if found is not None and id(value) not in self._nodes:
             self._add(value, [_CELL, value, types.CellType, found[0]])
         return found
 
-    def attribute(self, value: Any, name: str) -> tuple[Any] | None:
+    def attribute(self, value: object, name: str) -> tuple[Any] | None:
         """`value.name`, where it is found without running Python code of the class."""
         if type(value) is types.MethodType:
             return (getattr(value, name),) if name in _METHOD_PARTS else None
@@ -329,7 +329,7 @@ class Pins:
                 return found
         return None
 
-    def _has_plain_dict(self, value: Any) -> bool:
+    def _has_plain_dict(self, value: object) -> bool:
         cls = type(value)
         if cls is types.ModuleType:
             return True
@@ -366,7 +366,7 @@ class Pins:
             self._kept(value)
         return True
 
-    def _kept(self, value: Any) -> Any:
+    def _kept(self, value: object) -> Any:
         self.keep.append(value)
         return value
 
@@ -375,11 +375,11 @@ class Pins:
         self._order.append(node)
 
 
-def _present(found: tuple[Any] | None) -> tuple[Any] | None:
+def _present(found: tuple[object] | None) -> tuple[Any] | None:
     return None if found is None or found[0] is ABSENT else found
 
 
-def _held(cell: Any) -> tuple[Any] | None:
+def _held(cell: object) -> tuple[Any] | None:
     """(what a cell holds,); None where it is empty, or none."""
     if type(cell) is not types.CellType:
         return None

@@ -78,7 +78,7 @@ def _write_device(writer: SourceWriter, value: str, device: torch.device) -> str
     return f"{value}.device == {writer.constant(device)}"
 
 
-def explain_tensor(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_tensor(guard: Guard, value: object, others: Values) -> str | None:
     """Which fact about the tensor differs first."""
     difference = _tensor_difference(guard.expected, value)
     return None if difference is None else f"tensor '{guard.source}' {difference}"
@@ -153,7 +153,7 @@ def storage_groups_hold(groups: tuple[tuple[torch.Tensor, ...], ...]) -> bool:
     return all(len(key) == 1 for key in keys) and len(set().union(*keys)) == len(groups)
 
 
-def explain_overlap(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_overlap(guard: Guard, value: object, others: Values) -> str | None:
     """Which tensors share memory now, or do not any longer."""
     owner: dict[int, tuple[int, Any]] = {}
     tensors = iter(others)
@@ -177,7 +177,7 @@ def write_none_watched(writer: SourceWriter, guard: Guard) -> str:
     return f"none_watched(({''.join(f'{writer.read(source)}, ' for source in guard.expected)}))"
 
 
-def explain_none_watched(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_none_watched(guard: Guard, value: object, others: Values) -> str | None:
     """Whose gradient is watched now."""
     number = WATCH.first_watched(others)
     if number < 0:

@@ -63,7 +63,7 @@ def has_key(value: Any, key: Any) -> bool:
     return dict.__contains__(value, key) if issubclass(type(value), dict) else key in value
 
 
-def has_attribute(value: Any, name: str) -> bool:
+def has_attribute(value: object, name: str) -> bool:
     """hasattr() without the program's hooks, whose answers are its own."""
     try:
         find_attribute(value, name)
@@ -87,7 +87,7 @@ def write_equals(writer: SourceWriter, guard: Guard) -> str:
     return f"same_constant({value}, {writer.constant(expected)})"
 
 
-def explain_equals(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_equals(guard: Guard, value: object, others: Values) -> str | None:
     """Which type or value it has now; None where it has the expected one."""
     if same_constant(value, guard.expected):
         return None
@@ -110,7 +110,7 @@ def _has_builtin_length(cls: type) -> bool:
     return any(issubclass(cls, base) and cls.__len__ is base.__len__ for base in SIZED)
 
 
-def explain_length(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_length(guard: Guard, value: object, others: Values) -> str | None:
     """How many items there are now."""
     actual = base_length(value)
     return None if actual == guard.expected else mismatch(guard, "length", guard.expected, actual)
@@ -131,7 +131,7 @@ def write_keys(writer: SourceWriter, guard: Guard) -> str:
     return f"same_constant({keys}, {expected})"
 
 
-def explain_keys(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_keys(guard: Guard, value: object, others: Values) -> str | None:
     """Which keys there are now."""
     actual, expected = keys_of(value), tuple(guard.expected)
     if same_constant(actual, expected):
@@ -149,7 +149,7 @@ def write_contains(writer: SourceWriter, guard: Guard) -> str:
     return call if present else f"not {call}"
 
 
-def explain_contains(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_contains(guard: Guard, value: object, others: Values) -> str | None:
     """That the key came or went."""
     key, present = guard.expected
     if has_key(value, key) is present:
@@ -176,7 +176,7 @@ def write_has_attribute(writer: SourceWriter, guard: Guard) -> str:
     return call if present else f"not {call}"
 
 
-def explain_has_attribute(guard: Guard, value: Any, others: Values) -> str | None:
+def explain_has_attribute(guard: Guard, value: object, others: Values) -> str | None:
     """That the attribute came or went."""
     name, present = guard.expected
     if has_attribute(value, name) is present:

@@ -536,7 +536,7 @@ class _Program:
         sizes = (*view.shape, *view.stride, view.offset)
         return is_whole(view) or all(symbols(size) <= self.known for size in sizes)
 
-    def _argument(self, argument: Any) -> str:
+    def _argument(self, argument: object) -> str:
         if isinstance(argument, BufferView):
             return f"{self._view(argument)}.item()" if argument.is_number else self._view(argument)
         if isinstance(argument, (list, tuple)):
@@ -548,7 +548,7 @@ class _Program:
             return repr(argument)
         return self._name_of(argument)
 
-    def _name_of(self, value: Any) -> str:
+    def _name_of(self, value: object) -> str:
         """A name for an object that has no literal."""
         for name, known in self.names.items():
             if known is value:
@@ -576,7 +576,7 @@ class _Clones:
     program: _Program
     names: list[str] = field(default_factory=list)
 
-    def text(self, argument: Any) -> str:
+    def text(self, argument: object) -> str:
         """The argument's text, a clone in the place of each tensor."""
         if isinstance(argument, (list, tuple)):
             return f"[{', '.join(map(self.text, argument))}]"

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 import torch
 
@@ -184,7 +184,7 @@ class PackedConvolution:
         bias: torch.Tensor | None,
         norm: Sequence[torch.Tensor],
         eps: float,
-        window: tuple[Any, ...],
+        window: tuple[object, ...],
     ) -> _KeptWeights | None:
         """What is kept from here on, if these weights were those of the call before, too."""
         if self._kept is not None and self._kept.copies:
@@ -241,7 +241,7 @@ def run_convolution(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     added: torch.Tensor | None,
-    window: tuple[Any, ...],
+    window: tuple[object, ...],
     activation: str,
     bounds: Sequence[float],
 ) -> torch.Tensor:

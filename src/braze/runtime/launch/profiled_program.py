@@ -107,7 +107,7 @@ class ProfiledProgram:
         self._title, self._text, self._kernels, self._labels = title, text, kernels, labels
         self._call: Any = None
 
-    def __call__(self, inputs: Any, names: Mapping[str, Any]) -> Any:
+    def __call__(self, inputs: object, names: Mapping[str, object]) -> Any:
         call = self._call
         if call is None:
             with record_function(_PREPARES):  # a first profile would lay it to the program's code
@@ -144,7 +144,7 @@ def observed(
     """`run`, with each kernel recorded as a region. kernels: of each segment."""
     observer = ctypes.c_void_p.from_address(library.address(OBSERVED))
 
-    def run_observed(entry: int, *arguments: Any) -> int:
+    def run_observed(entry: int, *arguments: object) -> int:
         _RUNNING.kernels = kernels
         observer.value = _OBSERVER_ADDRESS
         try:

@@ -79,7 +79,7 @@ class LaunchProgram:
         """All of the source."""
         return "".join(self.parts)
 
-    def define(self, names: dict[str, Any]) -> Any:
+    def define(self, names: dict[str, object]) -> Any:
         """`call`, with these names as its globals. A recording has other names than calls that run
         as compiled: Python compiles a text once, which takes 100 ms of a thousand steps."""
         if not self.codes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from braze.ir.kernels.loops import Buffer, BufferView
 from braze.ir.kernels.schedule import ExternStep, Schedule, Step
@@ -109,7 +108,7 @@ def _runs(shape: Sequence[Size], stride: Sequence[Size]) -> list[tuple[Expr, Exp
     return found
 
 
-def _views_in(arguments: Iterable[Any]) -> Iterator[BufferView]:
+def _views_in(arguments: Iterable[object]) -> Iterator[BufferView]:
     for argument in arguments:
         if isinstance(argument, BufferView):
             yield argument

@@ -49,12 +49,12 @@ def compile_reader(graph: Graph, computed: Sequence[Symbol] = ()) -> SizeReader:
     return SizeReader(tuple(names), _compiled("\n".join(lines)))
 
 
-def compile_sizes(symbols: Sequence[Symbol], sizes: Any) -> Callable[[Sequence[int]], Any]:
+def compile_sizes(symbols: Sequence[Symbol], sizes: object) -> Callable[[Sequence[int]], Any]:
     """What gives the sizes (ints and expressions, in nested tuples) their numbers."""
     return _compiled(sizes_text(symbols, sizes))
 
 
-def sizes_text(symbols: Sequence[Symbol], sizes: Any) -> str:
+def sizes_text(symbols: Sequence[Symbol], sizes: object) -> str:
     """The same, as the text of a function."""
     names = {symbol: f"n_{symbol.name}" for symbol in symbols}
     arguments = f"({', '.join(names.values())},) = numbers" if names else "pass"
@@ -64,7 +64,7 @@ def sizes_text(symbols: Sequence[Symbol], sizes: Any) -> str:
 # --- private -------------------------------------------------------------------------------------
 
 
-def _text(sizes: Any, names: dict[Symbol, str]) -> str:
+def _text(sizes: object, names: dict[Symbol, str]) -> str:
     if isinstance(sizes, tuple):
         return f"({''.join(f'{_text(size, names)}, ' for size in sizes)})"
     return python_text(sizes, names) if type(sizes) is Expr else repr(sizes)

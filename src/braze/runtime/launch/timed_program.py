@@ -59,7 +59,7 @@ class TimedProgram:
         """What the program's own names become, so that this runs."""
         return {"profiler": _ALWAYS, "profiled": self}
 
-    def __call__(self, inputs: Sequence[torch.Tensor], names: Mapping[str, Any]) -> Any:
+    def __call__(self, inputs: Sequence[torch.Tensor], names: Mapping[str, object]) -> Any:
         if PROFILER._is_profiler_enabled:
             return self._profiled(inputs, {k: v for k, v in names.items() if v is not self})
         call = self._call
@@ -114,7 +114,7 @@ def _timed_run(
 ) -> Callable[..., int]:
     observer = ctypes.c_void_p.from_address(library.address(OBSERVED))
 
-    def run_timed(entry: int, *arguments: Any) -> int:
+    def run_timed(entry: int, *arguments: object) -> int:
         _RUNNING.kernels, _RUNNING.times = kernels, times
         observer.value = _OBSERVER_ADDRESS
         try:
@@ -126,8 +126,8 @@ def _timed_run(
     return run_timed
 
 
-def _timed_call(call: Callable[..., Any], shown: str, times: KernelTimes) -> Callable[..., Any]:
-    def call_timed(*args: Any, **kwargs: Any) -> Any:
+def _timed_call(call: Callable[..., object], shown: str, times: KernelTimes) -> Callable[..., Any]:
+    def call_timed(*args: object, **kwargs: object) -> Any:
         began = time.perf_counter()
         result = call(*args, **kwargs)
         times.add(shown, time.perf_counter() - began)

@@ -99,7 +99,7 @@ def link(
 
 def callable_of(
     program: LaunchProgram,
-    names: dict[str, Any],
+    names: dict[str, object],
     frames: Frames,
     title: str = "",
     kernels: Sequence[Sequence[ProfiledKernel]] = (),
@@ -131,7 +131,7 @@ class _Programs:
         self.threads: Callable[[], int] = torch.get_num_threads
         self._calls: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def add(self, call: Any) -> None:
+    def add(self, call: object) -> None:
         """Take in a launch program."""
         self._calls.add(call)
 
@@ -261,7 +261,7 @@ class Frames:
         except IndexError:
             return self._new()
 
-    def give(self, frame: tuple[Any, ...]) -> None:
+    def give(self, frame: tuple[object, ...]) -> None:
         """A call is done with a frame."""
         if self._is_used:
             self._free.append(frame)
@@ -318,7 +318,7 @@ class _Held(int):
 
     memory: Any
 
-    def __new__(cls, address: int, memory: Any) -> _Held:
+    def __new__(cls, address: int, memory: object) -> _Held:
         made = super().__new__(cls, address)
         made.memory = memory
         return made

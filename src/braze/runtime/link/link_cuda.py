@@ -195,7 +195,7 @@ def _linked(
             def make(shape: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
                 return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
-            def make_result(shape: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+            def make_result(shape: object, stride: object, dtype: torch.dtype) -> torch.Tensor:
                 return outside(shape, stride, dtype=dtype)
 
             noted |= made_by_python(program.made, log.launch, make, make_result)
@@ -250,7 +250,7 @@ def _recorded(
     piece = 0 if has_symbols else piece_bytes(schedule, fresh, role.kept_from)
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
 
-    def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
+    def record(inputs: Sequence[object], moving: frozenset[int]) -> Recording:
         log, calls = LaunchLog(library), CallLog(library, device)
         patches = _patches(options)
         _check_room(choice, facts, role, pool, inputs, moving)
@@ -370,7 +370,7 @@ def _check_room(
     facts: RecordingFacts,
     role: Role,
     pool: RecordingPool,
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
     moving: frozenset[int],
 ) -> None:
     """Raise NotRecordable where a replay would copy too much, NoRoom where memory is short."""
@@ -390,7 +390,7 @@ def _padding_plan(schedule: Schedule, options: Options, role: Role) -> PaddingPl
     return padding_plan(schedule)
 
 
-def _loan(pool: RecordingPool, inputs: Sequence[Any]) -> tuple[Recording | None, Loan | None]:
+def _loan(pool: RecordingPool, inputs: Sequence[object]) -> tuple[Recording | None, Loan | None]:
     """The forward's recording that inputs of a backward lie in, and its memory, if it is free."""
     lender = pool.lender(inputs)
     return lender, lender and lender.lend(inputs, lent_memory.LEAST_LENT)

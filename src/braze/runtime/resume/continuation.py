@@ -78,7 +78,7 @@ class Continuation:
 
     def function(
         self,
-        namespace: dict[str, Any],
+        namespace: dict[str, object],
         values: Mapping[str, Any],
         stack: Sequence[Any],
         exception: BaseException | None = None,
@@ -167,7 +167,7 @@ def _handlers(code: types.CodeType, point: Point, target: int, units: int) -> li
     return shifted
 
 
-def _prologue(code: types.CodeType, point: Point, target: int, constants: list[Any]) -> bytes:
+def _prologue(code: types.CodeType, point: Point, target: int, constants: list[object]) -> bytes:
     slots = {name: index for index, name in enumerate(slot_names(code))}
     state_slot = len(slots)
 

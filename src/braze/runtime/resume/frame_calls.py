@@ -50,7 +50,7 @@ _MOST_SHOWN = 64
 
 
 def called_by(
-    known: StandIns, frames: Sequence[WaitingFrame], function: Callable[..., Any], *args: Any
+    known: StandIns, frames: Sequence[WaitingFrame], function: Callable[..., object], *args: object
 ) -> Any:
     """`function(*args)`, seen from there as called by frames that wait, outermost first."""
     if not frames:
@@ -78,7 +78,7 @@ def _stand_in(known: StandIns, frame: WaitingFrame) -> Callable[..., Any]:
     return made[1]
 
 
-def contents_of(value: Any) -> list[Any]:
+def contents_of(value: object) -> list[Any]:
     """The value in a cell, as a list that is empty where the cell is."""
     if not isinstance(value, types.CellType):
         return [value]
@@ -130,7 +130,7 @@ _ALWAYS_NATIVE = (
 
 
 def call_in_frame(
-    frame: ExecutableFrame, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    frame: ExecutableFrame, callable: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """A call made by the frame; RunNatively where the callable needs the real frame."""
     if any(callable is reader for reader in _ALWAYS_NATIVE):

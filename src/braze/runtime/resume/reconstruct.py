@@ -120,7 +120,7 @@ def make_function(
     defaults: Any,
     keyword_defaults: Any,
     closure: tuple[Any, ...],
-    annotations: Any,
+    annotations: object,
 ) -> types.FunctionType:
     """A function object; names are its globals, name, qualified name and module."""
     namespace, name, qualname, module = names
@@ -133,7 +133,7 @@ def make_function(
     return function
 
 
-def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
+def set_item(target: dict[object, object], key: object, value: object) -> None:
     """`target[key] = value` by the builtin mapping that the object is or extends."""
     for base in _MAPPINGS:
         if issubclass(type(target), base):
@@ -142,7 +142,7 @@ def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     raise TypeError(f"not a dict: {type(target)}")
 
 
-def delete_item(target: dict[Any, Any], key: Any) -> None:
+def delete_item(target: dict[object, object], key: object) -> None:
     """`del target[key]`, likewise."""
     for base in _MAPPINGS:
         if issubclass(type(target), base):
@@ -151,7 +151,7 @@ def delete_item(target: dict[Any, Any], key: Any) -> None:
     raise TypeError(f"not a dict: {type(target)}")
 
 
-def set_in_dict(target: Any, name: str, value: Any) -> None:
+def set_in_dict(target: object, name: str, value: object) -> None:
     """Write an instance's `__dict__`; a class's goes through `type`."""
     if issubclass(type(target), type):
         type.__setattr__(target, name, value)
@@ -159,7 +159,7 @@ def set_in_dict(target: Any, name: str, value: Any) -> None:
         dict_of(target)[name] = value
 
 
-def delete_from_dict(target: Any, name: str) -> None:
+def delete_from_dict(target: object, name: str) -> None:
     """Delete from an instance's `__dict__`; a class's through `type`."""
     if issubclass(type(target), type):
         type.__delattr__(target, name)
@@ -167,12 +167,12 @@ def delete_from_dict(target: Any, name: str) -> None:
         del dict_of(target)[name]
 
 
-def set_slot(target: Any, name: str, value: Any) -> None:
+def set_slot(target: object, name: str, value: object) -> None:
     """Write what a descriptor of the class keeps, without the class's `__setattr__`."""
     _descriptor(target, name).__set__(target, value)
 
 
-def set_gradient(target: Any, value: Any) -> None:
+def set_gradient(target: Any, value: object) -> None:
     """Write a tensor's `.grad`: a training step writes some hundreds."""
     if type(target) in PLAIN_TENSOR_CLASSES:
         target.grad = value
@@ -180,17 +180,17 @@ def set_gradient(target: Any, value: Any) -> None:
         set_slot(target, "grad", value)
 
 
-def empty_slot(target: Any, name: str) -> None:
+def empty_slot(target: object, name: str) -> None:
     """Empty it; it may be empty."""
     with contextlib.suppress(AttributeError):
         _descriptor(target, name).__delete__(target)
 
 
-def _descriptor(target: Any, name: str) -> Any:
+def _descriptor(target: object, name: str) -> Any:
     return next(vars(base)[name] for base in type(target).__mro__ if name in vars(base))
 
 
-def replace_contents(target: Any, contents: Any) -> None:
+def replace_contents(target: object, contents: object) -> None:
     """Give an existing container the contents of a new one, in place, by its builtin base."""
     for base, replace in _REPLACERS:
         if issubclass(type(target), base):
@@ -207,13 +207,13 @@ def _replace_mapping(target: Any, contents: Any) -> None:
         base.__setitem__(target, key, value)
 
 
-def _replace_set(target: set[Any], contents: Iterable[Any]) -> None:
+def _replace_set(target: set[object], contents: Iterable[object]) -> None:
     items = list(contents)
     set.clear(target)
     set.update(target, items)
 
 
-def _replace_deque(target: deque[Any], contents: Iterable[Any]) -> None:
+def _replace_deque(target: deque[object], contents: Iterable[object]) -> None:
     items = list(contents)
     deque.clear(target)
     deque.extend(target, items)
@@ -228,7 +228,7 @@ _REPLACERS: tuple[tuple[type, Callable[[Any, Any], None]], ...] = (
 )
 
 
-def make_counter(cls: type, items: Iterable[tuple[Any, Any]]) -> Any:
+def make_counter(cls: type, items: Iterable[tuple[object, object]]) -> Any:
     """A mapping whose constructor would read the items otherwise."""
     made = cls()
     for key, value in items:

@@ -89,7 +89,7 @@ def _before_with(frame: ExecutableFrame, instruction: Instruction) -> None:
     frame.stack += [leave, frame.call(enter, (), {})]
 
 
-def _special(value: Any, name: str) -> Any:
+def _special(value: object, name: str) -> Any:
     cls = type(value)
     for klass in cls.__mro__:
         if name in klass.__dict__:
@@ -172,7 +172,7 @@ class RealValues:
         frame.stack.append(bool(result) if as_bool else result)
 
     @staticmethod
-    def is_same(frame: ExecutableFrame, left: Any, right: Any, /) -> bool:
+    def is_same(frame: ExecutableFrame, left: object, right: object, /) -> bool:
         """`left is right`."""
         return left is right
 
@@ -187,7 +187,7 @@ class RealValues:
         return container[key]
 
     @staticmethod
-    def store_item(frame: ExecutableFrame, container: Any, key: Any, value: Any, /) -> None:
+    def store_item(frame: ExecutableFrame, container: Any, key: Any, value: object, /) -> None:
         """`container[key] = value`."""
         container[key] = value
 
@@ -197,27 +197,27 @@ class RealValues:
         del container[key]
 
     @staticmethod
-    def get_attribute(frame: ExecutableFrame, owner: Any, name: str, /) -> Any:
+    def get_attribute(frame: ExecutableFrame, owner: object, name: str, /) -> Any:
         """`owner.name`."""
         return getattr(owner, name)
 
     @staticmethod
-    def get_method(frame: ExecutableFrame, owner: Any, name: str, /) -> tuple[Any, Any]:
+    def get_method(frame: ExecutableFrame, owner: object, name: str, /) -> tuple[Any, Any]:
         """`owner.name`, bound."""
         return getattr(owner, name), NULL
 
     @staticmethod
-    def store_attribute(frame: ExecutableFrame, owner: Any, name: str, value: Any, /) -> None:
+    def store_attribute(frame: ExecutableFrame, owner: object, name: str, value: object, /) -> None:
         """`owner.name = value`."""
         setattr(owner, name, value)
 
     @staticmethod
-    def delete_attribute(frame: ExecutableFrame, owner: Any, name: str, /) -> None:
+    def delete_attribute(frame: ExecutableFrame, owner: object, name: str, /) -> None:
         """`del owner.name`."""
         delattr(owner, name)
 
     @staticmethod
-    def special(frame: ExecutableFrame, owner: Any, name: str, /) -> Any:
+    def special(frame: ExecutableFrame, owner: object, name: str, /) -> Any:
         """A method that only the class is asked for, bound; RunNatively where there is none."""
         return _special(owner, name)
 
@@ -244,12 +244,12 @@ class RealValues:
         return iter(iterable)
 
     @staticmethod
-    def make_set(frame: ExecutableFrame, items: list[Any], /) -> Any:
+    def make_set(frame: ExecutableFrame, items: list[object], /) -> Any:
         """A set."""
         return set(items)
 
     @staticmethod
-    def make_dict(frame: ExecutableFrame, pairs: list[tuple[Any, Any]], /) -> Any:
+    def make_dict(frame: ExecutableFrame, pairs: list[tuple[object, object]], /) -> Any:
         """A dict."""
         return dict(pairs)
 
@@ -407,7 +407,7 @@ def _delete_cell(frame: ExecutableFrame, instruction: Instruction) -> None:
 # --- jumps and loops -----------------------------------------------------------------------------
 
 
-def _jump_if(wanted: Callable[[Any], bool]) -> Handler:
+def _jump_if(wanted: Callable[[object], bool]) -> Handler:
     def handler(frame: ExecutableFrame, instruction: Instruction) -> int | None:
         return instruction.target if wanted(frame.stack.pop()) else None
 
@@ -426,7 +426,7 @@ for _condition, _wanted in {
     )(_jump_if(_wanted))
 
 
-def _jump_or_pop(wanted: Callable[[Any], bool]) -> Handler:
+def _jump_or_pop(wanted: Callable[[object], bool]) -> Handler:
     def handler(frame: ExecutableFrame, instruction: Instruction) -> int | None:
         if wanted(frame.stack[-1]):
             return instruction.target
@@ -499,7 +499,7 @@ def _iterator(value: Any) -> Iterator[Any]:
     return iter(value)
 
 
-def _exactly(iterator: Iterator[Any], count: int, expected: str) -> list[Any]:
+def _exactly(iterator: Iterator[object], count: int, expected: str) -> list[Any]:
     values: list[Any] = []
     while len(values) < count:
         try:
