@@ -88,7 +88,7 @@ def extern_reads(call: ExternCall) -> Iterator[Buffer]:
     yield from _buffers([value for _, value in call.kwargs])
 
 
-def _buffers(arguments: Iterable[Any]) -> Iterator[Buffer]:
+def _buffers(arguments: Iterable[object]) -> Iterator[Buffer]:
     for argument in arguments:
         if isinstance(argument, BufferView):
             yield argument.buffer
@@ -96,7 +96,7 @@ def _buffers(arguments: Iterable[Any]) -> Iterator[Buffer]:
             yield from _buffers(argument)
 
 
-def _argument(value: Any, others: dict[Buffer, Buffer]) -> Any:
+def _argument(value: object, others: dict[Buffer, Buffer]) -> Any:
     if isinstance(value, BufferView):
         return replace(value, buffer=others.get(value.buffer, value.buffer))
     if isinstance(value, (list, tuple)):

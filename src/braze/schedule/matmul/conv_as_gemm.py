@@ -231,7 +231,7 @@ def _is_known(buffer: Buffer) -> bool:
     return all(constant_value(n) is not None for n in (*buffer.shape, *buffer.stride))
 
 
-def _numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
+def _numbers(sizes: Sequence[object]) -> tuple[int, ...]:
     return tuple(map(_number, sizes))
 
 

@@ -263,7 +263,7 @@ def _renamed(statement: Statement, old: Buffer, new: Buffer) -> Statement:
     return replace(statement, target=target, body=rebuild(statement.body, moved))
 
 
-def _argument(value: Any, old: Buffer, new: Buffer) -> Any:
+def _argument(value: object, old: Buffer, new: Buffer) -> Any:
     if isinstance(value, BufferView):
         return replace(value, buffer=new) if value.buffer is old else value
     if isinstance(value, (list, tuple)):

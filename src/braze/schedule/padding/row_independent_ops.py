@@ -57,7 +57,7 @@ def _bound(call: ExternCall, see: Callable[[BufferView], Seen]) -> dict[str, Any
     return {name: _with_seen(value, see) for name, value in given.items()}
 
 
-def _with_seen(value: Any, see: Callable[[BufferView], Seen]) -> Any:
+def _with_seen(value: object, see: Callable[[BufferView], Seen]) -> Any:
     if isinstance(value, BufferView):
         return see(value)
     if isinstance(value, (list, tuple)):
@@ -65,7 +65,7 @@ def _with_seen(value: Any, see: Callable[[BufferView], Seen]) -> Any:
     return value
 
 
-def _flat(value: Any) -> Sequence[Any]:
+def _flat(value: object) -> Sequence[Any]:
     if isinstance(value, list):
         return [one for inner in value for one in _flat(inner)]
     return [value]
@@ -113,7 +113,7 @@ def _images(name: str, dims: int) -> _Rule:
     return rule
 
 
-def _fused_convolution(given: Mapping[str, Any]) -> int | None:
+def _fused_convolution(given: Mapping[str, object]) -> int | None:
     """A convolution with what follows it: what is added to the result has its rows."""
     added, rest = given["added"], {**given, "added": None}
     if isinstance(added, Seen) and not added.has_rows(0):
