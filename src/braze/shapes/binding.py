@@ -111,7 +111,7 @@ NO_SIZES = Sizes()
 
 
 def bind_symbols(
-    numbers: Iterable[tuple[Any, IntLike]], derived: Iterable[tuple[Symbol, Expr]] = ()
+    numbers: Iterable[tuple[object, IntLike]], derived: Iterable[tuple[Symbol, Expr]] = ()
 ) -> list[Binding]:
     """Bindings of every symbol that can be had from numbers that calls bring along, in an order in
     which each needs only those before it. numbers: (place, the expression that it is)."""
@@ -191,7 +191,7 @@ def _operand(expr: Expr, names: Mapping[Symbol, str]) -> str:
     return text if is_name or (number is not None and number >= 0) else f"({text})"
 
 
-def _solved(place: Any, expr: Expr, symbol: Symbol) -> Binding | None:
+def _solved(place: object, expr: Expr, symbol: Symbol) -> Binding | None:
     factor, rest = 0, []
     for monomial, coefficient in expr.terms:
         if monomial == (symbol,):

@@ -12,7 +12,7 @@ from braze.shapes.facts import Facts, Kind, Relation
 from braze.shapes.unknowns import UnseenError
 
 
-def always(value: Any) -> Callable[[], Any]:
+def always(value: object) -> Callable[[], Any]:
     """A function that gives the value and runs no Python: C++ asks nodes thousands of times."""
     return itertools.repeat(value).__next__
 
@@ -128,14 +128,14 @@ def _is_out_of_order(sizes: Any, strides: Any, order: Any) -> bool:
     return False
 
 
-def known_equality(left: Any, right: Any) -> bool | None:
+def known_equality(left: object, right: object) -> bool | None:
     """Whether two sizes or strides are equal; None where that is not known. Asks nothing."""
     if type(left) is type(right) is int:
         return bool(left == right)
     return _known(left, right, "==")
 
 
-def known_less(left: Any, right: Any) -> bool | None:
+def known_less(left: object, right: object) -> bool | None:
     """Whether the left one is less; None where that is not known. Asks nothing."""
     if type(left) is type(right) is int:
         return bool(left < right)

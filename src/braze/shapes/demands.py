@@ -14,13 +14,13 @@ def symbolic_among(sizes: Iterable[object]) -> Iterator[SymbolicSize]:
     return (size for size in sizes if isinstance(size, SymbolicSize))
 
 
-def is_computed(*sizes: Any) -> bool:
+def is_computed(*sizes: object) -> bool:
     """Whether one of the sizes is made of numbers that the program computes, or of sizes that the
     user marked as unbacked."""
     return any(isinstance(size, SymbolicSize) and size.is_open() for size in sizes)
 
 
-def must_equal(left: Any, right: Any) -> bool:
+def must_equal(left: object, right: object) -> bool:
     """`left == right` where anything else is an error: of numbers that the program computes, it is
     checked when it runs."""
     if left is right:
@@ -32,7 +32,7 @@ def must_equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def is_exactly(size: Any, number: int) -> bool:
+def is_exactly(size: object, number: int) -> bool:
     """`size == number` where the two answers mean different results, not only another way to the
     same: of a number that the program computes, the answer is checked when it runs."""
     if isinstance(size, SymbolicSize):

@@ -7,7 +7,6 @@ q == 3, or q >= 3           3 <= s, and q is written as 3
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from braze.shapes.expr import Expr, Extremum, Ranges, Symbol, as_expr, constant_value, range_of
 from braze.shapes.linear import linear_in
@@ -15,7 +14,7 @@ from braze.shapes.linear import linear_in
 _ENDS = (2, 1, 0)  # zero and one are told apart from all other sizes
 
 
-def lower_end(atom: Any, low: int | None, is_known: Callable[[Expr], bool]) -> int | None:
+def lower_end(atom: object, low: int | None, is_known: Callable[[Expr], bool]) -> int | None:
     """The lower end of an atom's range, from what is known of its operands. low: the one that
     their own ranges give; is_known: whether an expression is never negative."""
     if type(atom) is not Extremum or atom.maximum:

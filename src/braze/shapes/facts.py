@@ -125,7 +125,7 @@ class Facts:
 
     def new_symbol(
         self,
-        source: Any,
+        source: object,
         hint: int,
         lower: int | None = 2,
         upper: int | None = MOST,
@@ -237,7 +237,7 @@ class Facts:
         self._define(atom, symbol)
         return as_expr(symbol)
 
-    def _define(self, atom: Any, symbol: Symbol) -> None:
+    def _define(self, atom: object, symbol: Symbol) -> None:
         """Let the symbol stand for the atom from now on."""
         self._names[atom] = symbol
         here = as_expr(symbol)

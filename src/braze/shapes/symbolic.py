@@ -107,7 +107,7 @@ class SymbolicSize(torch.SymInt):
         if number is not None:
             self.maybe_as_int = always(number)
 
-    def _as(self, made: Any) -> Any:
+    def _as(self, made: object) -> Any:
         return made
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class SymbolicSize(torch.SymInt):
 
     __repr__ = __str__
 
-    def __deepcopy__(self, memory: Any) -> Any:
+    def __deepcopy__(self, memory: object) -> Any:
         return self
 
     def __copy__(self) -> Any:
@@ -193,26 +193,26 @@ class SymbolicSize(torch.SymInt):
 
     ceil = trunc = round = floor
 
-    def is_non_overlapping_and_dense_indicator(self, sizes: Any, strides: Any) -> Any:
+    def is_non_overlapping_and_dense_indicator(self, sizes: object, strides: object) -> Any:
         return self.wrap_int(int(is_dense(sizes, strides)))
 
-    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> Any:
+    def is_non_overlapping_and_dense(self, sizes: object, strides: object) -> Any:
         return Condition(lambda default: is_dense(sizes, strides))
 
-    def is_contiguous(self, sizes: Any, strides: Any) -> Any:
+    def is_contiguous(self, sizes: Any, strides: object) -> Any:
         order = range(len(sizes) - 1, -1, -1)
         return Condition(lambda default: is_dense_in_order(sizes, strides, order))
 
-    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> Any:
+    def is_channels_last_contiguous_2d(self, sizes: object, strides: object) -> Any:
         return Condition(lambda default: is_dense_in_order(sizes, strides, (1, 3, 2, 0)))
 
-    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> Any:
+    def is_channels_last_contiguous_3d(self, sizes: object, strides: object) -> Any:
         return Condition(lambda default: is_dense_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
-    def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> Any:
+    def is_channels_last_strides_2d(self, sizes: object, strides: object) -> Any:
         return Condition(lambda default: are_strides_in_order(sizes, strides, (1, 3, 2, 0)))
 
-    def is_channels_last_strides_3d(self, sizes: Any, strides: Any) -> Any:
+    def is_channels_last_strides_3d(self, sizes: object, strides: object) -> Any:
         return Condition(lambda default: are_strides_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
 
@@ -230,7 +230,7 @@ class ProgramInt(SymbolicSize):
         """`torch.sym_float`: floats are not symbols, so the size is one value from here on."""
         return float(int(self))
 
-    def _as(self, made: Any) -> Any:
+    def _as(self, made: object) -> Any:
         return program_value(made)
 
     def __bool__(self) -> bool:
@@ -268,7 +268,7 @@ def of_expression(
     return found
 
 
-def as_node(facts: Facts, value: Any) -> Any:
+def as_node(facts: Facts, value: object) -> Any:
     """A size as C++ has it: numbers too are nodes."""
     return value if isinstance(value, SymbolicSize) else facts.numbers[value]
 
@@ -286,17 +286,17 @@ class _Numbers(dict[int, SymbolicSize]):
         return made
 
 
-def program_value(value: Any) -> Any:
+def program_value(value: object) -> Any:
     """A size as a program may have it: plain numbers stay."""
     return value.program if isinstance(value, SymbolicSize) else value
 
 
-def plain_size(value: Any) -> Any:
+def plain_size(value: object) -> Any:
     """A size as shape rules have it: what C++ wraps is unwrapped."""
     return value.node if isinstance(value, torch.SymInt) else value
 
 
-def hint_of(value: Any) -> Any:
+def hint_of(value: object) -> Any:
     """A size's value at hand; numbers are their own."""
     return value.hint if isinstance(value, SymbolicSize) else value
 
@@ -383,12 +383,12 @@ def _current(facts: Facts, value: Any) -> Expr:
     return as_expr(int(value))
 
 
-def symbolic_maximum(left: Any, right: Any) -> Any:
+def symbolic_maximum(left: object, right: object) -> Any:
     """`max` of two integers, not decided where it is not known."""
     return _of_program("max", left, right)
 
 
-def symbolic_minimum(left: Any, right: Any) -> Any:
+def symbolic_minimum(left: object, right: object) -> Any:
     """`min` of two integers, not decided where it is not known."""
     return _of_program("min", left, right)
 
@@ -405,14 +405,14 @@ _INTEGERS = (int, torch.SymInt)
 def _operator(name: str) -> tuple[Any, Any]:
     number = _OPERATIONS[name][1]
 
-    def forward(self: SymbolicSize, other: Any) -> Any:
+    def forward(self: SymbolicSize, other: object) -> Any:
         if isinstance(other, _INTEGERS):
             return self._as(_combined(name, self, other))
         if isinstance(other, float):
             return number(int(self), other)
         return NotImplemented
 
-    def reflected(self: SymbolicSize, other: Any) -> Any:
+    def reflected(self: SymbolicSize, other: object) -> Any:
         if isinstance(other, _INTEGERS):
             return self._as(_combined(name, other, self))
         if isinstance(other, float):
@@ -423,7 +423,7 @@ def _operator(name: str) -> tuple[Any, Any]:
 
 
 def _node_operator(name: str) -> Any:
-    def method(self: SymbolicSize, other: Any) -> Any:
+    def method(self: SymbolicSize, other: object) -> Any:
         made = self.known.get((name, id(other), True))
         if made is None:
             made = _combined(name, self, other)
@@ -446,7 +446,7 @@ def _on_numbers(name: str) -> Any:
     """An operation that needs both numbers."""
     method = getattr(int, name)
 
-    def operation(self: SymbolicSize, other: Any) -> Any:
+    def operation(self: SymbolicSize, other: object) -> Any:
         if isinstance(other, torch.SymInt):
             other = int(other)
         if isinstance(other, float):
@@ -475,7 +475,7 @@ _COMPARISONS: dict[str, tuple[int, int, Kind]] = {
 }
 
 
-def relation_of(name: str, left: Any, right: Any) -> tuple[Facts, Relation]:
+def relation_of(name: str, left: object, right: Any) -> tuple[Facts, Relation]:
     """What a comparison of sizes says, and the facts that answer it."""
     facts = left.facts if isinstance(left, SymbolicSize) else right.facts
     sign, constant, kind = _COMPARISONS[name]
