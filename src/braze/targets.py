@@ -159,7 +159,7 @@ def _compiler_for(backend: object, options: Options, journal: Journal) -> FrameC
     return FrameCompiler(dataclasses.replace(options, backend=backend.name), backend, journal)
 
 
-def is_program(target: Any) -> bool:
+def is_program(target: object) -> bool:
     """Whether a frame begins with the callable's own code. What a transform of torch.func gave is
     called by one, and so is what capture answers itself (`AveragedModel.update_parameters`)."""
     if not isinstance(target, types.FunctionType) or is_answered(target):
@@ -234,7 +234,7 @@ class CallInPlace:
             raise ReferenceError("the compiled module is gone: keep the module, not its call")
         return module
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         """The module's call, compiled with the hooks that it has now."""
         module = self.module
         function = _function_below_call(module)
@@ -243,7 +243,7 @@ class CallInPlace:
         return self._functions.compiled(function)(module, *args, **kwargs)
 
 
-def _call_original(call: CallInPlace, /, *args: Any, **kwargs: Any) -> Any:
+def _call_original(call: CallInPlace, /, *args: object, **kwargs: object) -> Any:
     return module_call(call.module)(call.module, *args, **kwargs)
 
 
@@ -265,7 +265,9 @@ class ModuleCalls:
             return self._call_between_hooks
         return self._functions.compiled(function)
 
-    def _call_between_hooks(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    def _call_between_hooks(
+        self, original: torch.nn.Module, /, *args: object, **kwargs: object
+    ) -> Any:
         return _call_between_hooks(original, self._functions, self.dispatcher, args, kwargs)
 
     def forward(self, original: torch.nn.Module) -> Callable[..., Any]:
@@ -307,14 +309,14 @@ def _call_between_hooks(
     module: torch.nn.Module,
     functions: CompiledFunctions,
     dispatcher: Dispatcher,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     forward = functions.compiled(type(module).forward)
     return call_between_hooks(module, forward, dispatcher.compile_callee, args, kwargs)
 
 
-def _call_class_forward(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+def _call_class_forward(module: torch.nn.Module, /, *args: object, **kwargs: object) -> Any:
     """A forward that is no Python function (one that `braze.compile` made, a builtin)."""
     cls = type(module)
     return cls.forward.__get__(module, cls)(*args, **kwargs)
@@ -333,7 +335,7 @@ def _call_of(compiled: Any) -> _Call | None:
     return call if isinstance(call, CompiledCallable | ModuleCalls | CallInPlace) else None
 
 
-def compiled_with(compiled: Any) -> tuple[Options, Backend] | None:
+def compiled_with(compiled: object) -> tuple[Options, Backend] | None:
     """The options and the backend that a function, method or module was compiled with; None for
     one that is not compiled."""
     call = _call_of(compiled)
@@ -365,9 +367,9 @@ def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> t
 def export_function(
     function: types.FunctionType,
     options: Options,
-    bound: tuple[Any, ...],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    bound: tuple[object, ...],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Exported:
     """Call `function(*bound, *args, **kwargs)` once, captured whole, as a module that takes args
     and kwargs. Raises GraphBreakError where one graph cannot hold it."""
@@ -393,7 +395,7 @@ def disable_module(module: torch.nn.Module, reason: str = "") -> torch.nn.Module
     """A module that shares everything with `module` and is never compiled. reason: shown where a
     graph breaks at it."""
 
-    def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    def call(original: torch.nn.Module, /, *args: object, **kwargs: object) -> Any:
         return original(*args, **kwargs)
 
     def find(_: torch.nn.Module) -> Callable[..., Any]:
