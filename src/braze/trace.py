@@ -237,7 +237,7 @@ class CompileRecorder:
             self._spans.append((name, began - self._began, ended - self._began))
 
     def note_pass(
-        self, stage: str, name: str, seconds: float, changed: bool, program: Any, context: Any
+        self, stage: str, name: str, seconds: float, changed: bool, program: object, context: object
     ) -> None:
         """A pass ran; its line goes to the artefact "passes"."""
         note = PassNote(stage, sys.intern(name), seconds, changed)
@@ -247,7 +247,7 @@ class CompileRecorder:
         self.keep_program(stage, note.name, program, changed)
         self.emit("passes", lambda: str(note))
 
-    def keep_program(self, stage: str, name: str, program: Any, changed: bool = True) -> None:
+    def keep_program(self, stage: str, name: str, program: object, changed: bool = True) -> None:
         """Have a trace show a program behind a pass; name "": as it comes into the stage."""
         if self._texts is not None:
             self._texts.keep_program(stage, name, program, changed)
@@ -293,7 +293,7 @@ class CompileRecorder:
         if self.journal.detailed:
             self._kernels += kernels()
 
-    def note_program(self, program: Any) -> None:
+    def note_program(self, program: object) -> None:
         """The captured graph as a `torch.fx.GraphModule`; None where there can be none."""
         self._program = program
 
