@@ -89,7 +89,7 @@ def strided_scatter(
 def _view(
     tracer: Tracer,
     parent: Place,
-    arguments: tuple[Any, ...],
+    arguments: tuple[object, ...],
     op: torch._ops.OpOverload = aten.as_strided.default,
 ) -> TracedTensor:
     made, start = infer_view(op, parent.type, parent.offset, arguments, {})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def record_collective(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Any:
     """Record the beginning of a functional collective, or its wait."""
     op = facts.op
@@ -44,21 +44,21 @@ def record_collective(
 
 
 def refuse_hidden(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Raise for an operator with effects of which its schema says nothing."""
     raise Untraceable(f"{facts.op} does more than its schema says")
 
 
 def refuse_metadata(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Raise for a change of what a tensor is."""
     raise Untraceable(f"{facts.op} changes the sizes or the storage of an existing tensor")
 
 
 def refuse_data(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """Raise for an operator that needs values."""
     raise DataDependent(str(facts.op), "its result depends on the values of a tensor")

@@ -72,7 +72,9 @@ class _Unknown(Exception):
     pass
 
 
-def _bind(argument: Any, known: dict[Value, torch.Tensor], maker: _Maker, most: int | None) -> Any:
+def _bind(
+    argument: object, known: dict[Value, torch.Tensor], maker: _Maker, most: int | None
+) -> Any:
     if isinstance(argument, Value):
         found = _evaluate(argument, known, maker, most)
         if found is None:

@@ -141,7 +141,9 @@ class TracedTensor(torch.Tensor):
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: object, types: object, args: object = (), kwargs: object = None
+    ) -> Any:
         if op is aten._has_compatible_shallow_copy_type.default:
             return True  # asked by `become`
         raise Untraceable(f"{op}: a fake tensor was used outside the trace that made it")
@@ -197,7 +199,7 @@ class TracedTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"TracedTensor({self.place.type}, value={self.place.value})"
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise Untraceable("a fake tensor cannot be pickled or copied")
 
 
@@ -247,15 +249,15 @@ def _new_fake(place: Place, requires_grad: bool) -> TracedTensor:
 @unseen_by_other_compilers
 class _Passing(AutogradFunction):
     @staticmethod
-    def forward(ctx: Any, fake: TracedTensor) -> TracedTensor:
+    def forward(ctx: object, fake: TracedTensor) -> TracedTensor:
         return new_fake(fake.place)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
 
 
-def apart(tensor: Any) -> Any:
+def apart(tensor: object) -> Any:
     """What a node of autograd keeps of a fake tensor: another one, since a node that saves its own
     result and that result would keep each other alive."""
     return new_fake(tensor.place) if type(tensor) is TracedTensor else tensor
@@ -268,7 +270,7 @@ def with_history(fake: TracedTensor) -> TracedTensor:
 
 
 def _needs_data(name: str) -> Any:
-    def method(self: TracedTensor, *args: Any, **kwargs: Any) -> NoReturn:
+    def method(self: TracedTensor, *args: object, **kwargs: object) -> NoReturn:
         raise DataDependent(f"Tensor.{name}", "it reads the memory of a tensor")
 
     method.__name__ = name
@@ -280,7 +282,7 @@ def _refused(name: str) -> NoReturn:
 
 
 def _refused_method(name: str) -> Any:
-    def method(self: TracedTensor, *args: Any, **kwargs: Any) -> NoReturn:
+    def method(self: TracedTensor, *args: object, **kwargs: object) -> NoReturn:
         _refused(name)
 
     method.__name__ = name

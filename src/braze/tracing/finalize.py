@@ -280,7 +280,7 @@ def steps_of(place: Place) -> tuple[ViewStep, ...]:
 _NO_STEP = frozenset({aten.as_strided.default, aten.detach.default})
 
 
-def _are_sizes(arguments: Sequence[Any]) -> bool:
+def _are_sizes(arguments: Sequence[object]) -> bool:
     """Whether arguments are whole numbers, symbolic ones among them, None, or tuples of such."""
     return all(
         _are_sizes(a)

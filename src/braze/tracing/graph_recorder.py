@@ -242,7 +242,7 @@ class GraphRecorder:
 
     # --- shapes and strides ---------------------------------------------------------------------
 
-    def reshape(self, value: Value, shape: tuple[Any, ...]) -> Value:
+    def reshape(self, value: Value, shape: tuple[object, ...]) -> Value:
         """`value.reshape(shape)`: a view where the strides allow it."""
         assert isinstance(value.type, TensorType)
         if value.type.shape == shape:
@@ -271,7 +271,7 @@ class GraphRecorder:
             value = self._copy_in_order(value, memory_order(shape, stride))
         return self._with_strides(value, wanted)
 
-    def _copy_in_order(self, value: Value, order: tuple[Any, ...]) -> Value:
+    def _copy_in_order(self, value: Value, order: tuple[object, ...]) -> Value:
         """A dense copy; order: its dimensions from the largest stride to the smallest."""
         contiguous: dict[str, Argument] = {"memory_format": torch.contiguous_format}
         if order == tuple(range(len(order))):
@@ -336,7 +336,7 @@ def _types(args: Sequence[Argument]) -> tuple[Any, ...]:
     return tuple([_type(a) for a in args])
 
 
-def _values_for(types: Any, numbers: Any) -> Any:
+def _values_for(types: object, numbers: Any) -> Any:
     if type(types) is TensorType:
         return Value(next(numbers), types)
     if isinstance(types, (tuple, list)):
@@ -344,7 +344,7 @@ def _values_for(types: Any, numbers: Any) -> Any:
     return types
 
 
-def _flatten(result: Any) -> list[Value | None]:
+def _flatten(result: object) -> list[Value | None]:
     if isinstance(result, tuple):
         return [value for r in result for value in _flatten(r)]
     return [result] if result is None or type(result) is Value else []

@@ -116,7 +116,7 @@ def _signature(argument: Any) -> Any:
     return (cls, argument) if cls in _EXACT else cls
 
 
-def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def _check(facts: OpFacts, args: Sequence[object], kwargs: dict[str, object]) -> bool:
     """Raise what the operator raises; whether it was asked, and takes the arguments."""
     types, named = place_type(tuple(args)), {n: place_type(a) for n, a in kwargs.items()}
     types = _beside_masks(facts, types)
@@ -155,7 +155,7 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return True
 
 
-def _beside_masks(facts: OpFacts, types: tuple[Any, ...]) -> tuple[Any, ...]:
+def _beside_masks(facts: OpFacts, types: tuple[object, ...]) -> tuple[Any, ...]:
     """The arguments, indices and values of one element where a mask is among the indices."""
     names = facts.argument_names
     if "indices" not in names[: len(types)]:
@@ -168,18 +168,18 @@ def _beside_masks(facts: OpFacts, types: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*types[:place], single, *map(_of_one_element, types[place + 1 :]))
 
 
-def _is_mask(argument: Any) -> bool:
+def _is_mask(argument: object) -> bool:
     return type(argument) is TensorType and argument.dtype in MASKS
 
 
-def _of_one_element(argument: Any) -> Any:
+def _of_one_element(argument: object) -> Any:
     if type(argument) is not TensorType:
         return argument
     shape = tuple([0 if type(n) is int and n == 0 else 1 for n in argument.shape])
     return contiguous(argument.dtype, shape, argument.device)
 
 
-def _at_hand(argument: Any) -> Any:
+def _at_hand(argument: object) -> Any:
     """An argument whose tensors have the sizes at hand for symbols, of which nothing is learnt."""
     if type(argument) is TensorType and _is_open(argument.shape):
         shape: Any = tuple([_now_at_hand(size) for size in argument.shape])
@@ -189,12 +189,12 @@ def _at_hand(argument: Any) -> Any:
     return argument
 
 
-def _now_at_hand(size: Any) -> Any:
+def _now_at_hand(size: object) -> Any:
     """A size's number in this call. What is known of it may be newer than the size."""
     return size.facts.hint_of(size.now()) if isinstance(size, SymbolicSize) else size
 
 
-def _is_open(shape: Sequence[Any]) -> bool:
+def _is_open(shape: Sequence[object]) -> bool:
     return any(type(size) is not int for size in shape)
 
 
@@ -230,7 +230,7 @@ def _largest_factor(arguments: Any) -> int | None:
     return factor
 
 
-def _sampled(argument: Any, limit: int, is_shape: bool = False) -> Any:
+def _sampled(argument: object, limit: int, is_shape: bool = False) -> Any:
     """An argument of few elements. is_shape: its numbers are sizes of other arguments."""
     if type(argument) is TensorType:
         shape: Any = argument.shape
@@ -243,7 +243,9 @@ def _sampled(argument: Any, limit: int, is_shape: bool = False) -> Any:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _refusal(facts: OpFacts, key: Any, is_exact: bool, modes: tuple[Any, ...]) -> Exception | None:
+def _refusal(
+    facts: OpFacts, key: object, is_exact: bool, modes: tuple[object, ...]
+) -> Exception | None:
     """What the operator raises, whatever tensors hold; None if it takes the arguments, or if
     smaller ones stand for them which shape rules do not take. modes: of the process, on which it
     depends."""
@@ -262,7 +264,7 @@ def _refusal(facts: OpFacts, key: Any, is_exact: bool, modes: tuple[Any, ...]) -
     )
 
 
-def _is_of_sizes(facts: OpFacts, key: Any) -> bool:
+def _is_of_sizes(facts: OpFacts, key: object) -> bool:
     """Whether smaller tensors may be refused for being so small: those of one floating dtype and
     usual indices are, too. Channels that groups do not divide, an image smaller than the window:
     the program's own sizes may be taken. Operators on single elements know no sizes."""
@@ -278,7 +280,7 @@ def _is_of_sizes(facts: OpFacts, key: Any) -> bool:
     return _raised(facts.op, usual, usually, torch.ones) is not None
 
 
-def _usual(argument: Any, floating: torch.dtype) -> Any:
+def _usual(argument: object, floating: torch.dtype) -> Any:
     """An argument of that floating dtype, or of the usual one of indices."""
     if isinstance(argument, (list, tuple)):
         return type(argument)([_usual(item, floating) for item in argument])
@@ -322,7 +324,7 @@ def _made(argument: Any, fill: Any) -> Any:
 # --- memory ----------------------------------------------------------------------------------
 
 
-def _check_overlap(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def _check_overlap(facts: OpFacts, args: Sequence[object], kwargs: dict[str, object]) -> None:
     """Raise what the operator does where what it writes to overlaps another argument in memory."""
     written = set()
     for place in facts.written:
@@ -391,7 +393,7 @@ def _ask_in_place(
     """Call the operator on memory laid out as the program's."""
     memory: dict[Place, torch.Tensor] = {}
 
-    def laid_out(argument: Any) -> Any:
+    def laid_out(argument: object) -> Any:
         if isinstance(argument, (list, tuple)):
             return [laid_out(item) for item in argument]
         if not isinstance(argument, torch.Tensor):

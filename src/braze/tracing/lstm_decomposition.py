@@ -20,15 +20,15 @@ _LSTM_KIND = 2  # of oneDNN's recurrent cells
 
 
 def _as_in_lstm(
-    input: Any,
-    hx: Any,
-    params: Any,
-    has_biases: Any,
-    num_layers: Any,
-    dropout: Any,
-    train: Any,
-    bidirectional: Any,
-    batch_first: Any,
+    input: object,
+    hx: object,
+    params: object,
+    has_biases: object,
+    num_layers: object,
+    dropout: object,
+    train: object,
+    bidirectional: object,
+    batch_first: object,
 ) -> Any: ...
 
 

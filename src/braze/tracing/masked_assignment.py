@@ -42,7 +42,7 @@ def index_put_in_place(*args: Any, **kwargs: Any) -> Any:
     return (args[0] if args else kwargs["input"]).copy_(chosen)
 
 
-def _chosen_of_call(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+def _chosen_of_call(*args: object, **kwargs: object) -> torch.Tensor | None:
     try:
         given = _INDEX_PUT.bind(*args, **kwargs)
     except TypeError:  # as C++ will say
@@ -54,14 +54,18 @@ def _chosen_of_call(*args: Any, **kwargs: Any) -> torch.Tensor | None:
     return _chosen(x, tuple(indices), value, adds)
 
 
-def _as_in_index_put(input: Any, indices: Any, values: Any, accumulate: Any = False) -> None:
+def _as_in_index_put(
+    input: object, indices: object, values: object, accumulate: object = False
+) -> None:
     """The signature of torch.index_put, whose first argument may be named too."""
 
 
 _INDEX_PUT = inspect.signature(_as_in_index_put)
 
 
-def _chosen(x: Any, parts: tuple[Any, ...], value: Any, adds: bool = False) -> torch.Tensor | None:
+def _chosen(
+    x: object, parts: tuple[object, ...], value: object, adds: bool = False
+) -> torch.Tensor | None:
     """What x is after the write; None where the operator is to do it. Raises DataDependent where
     a backward could not."""
     masks = [p for p in parts if type(p) is TracedTensor and p.dtype in MASKS and p.dim()]
@@ -96,5 +100,5 @@ def _is_plain(x: TracedTensor, mask: TracedTensor, value: TracedTensor) -> bool:
     )
 
 
-def _is_same(a: Any, b: Any) -> bool:
+def _is_same(a: object, b: object) -> bool:
     return a is b or (type(a) is int and type(b) is int and a == b)

@@ -48,7 +48,7 @@ def _refusing(function: Any) -> Callable[..., Any]:
     return checked
 
 
-def _is_packed(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _is_packed(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     state = args[2] if len(args) > 2 else kwargs.get("hx")
     return isinstance(state, torch.Tensor)
 

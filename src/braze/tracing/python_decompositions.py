@@ -81,7 +81,7 @@ def _contiguous(*args: Any, **kwargs: Any) -> Any:
 _STFT = inspect.signature(torch.stft)
 
 
-def _multiplied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _multiplied(function: Callable[..., object], *args: object, **kwargs: object) -> Any:
     """A product of matrices, in which dimensions are joined. Whether that makes a copy shows in no
     result, so one program for all sizes does not ask what it depends on."""
     if len(args) >= 2 and not kwargs:
@@ -103,7 +103,7 @@ def _multiplied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             facts.has_free_choice = False
 
 
-def _of_rows(function: Any, left: Any, right: Any, bias: Any = None) -> Any:
+def _of_rows(function: object, left: object, right: object, bias: object = None) -> Any:
     """The product of rows in a row, of any number of dimensions, and a matrix; None for any other.
     It is what layers of models ask for, and C++ would compare each stride to find that out."""
     if bias is not None or type(left) is not TracedTensor or type(right) is not TracedTensor:
@@ -163,16 +163,16 @@ def _takes_frames(asked: dict[str, Any]) -> bool:
 
 
 def _as_in_istft(
-    input: Any,
-    n_fft: Any,
-    hop_length: Any = None,
-    win_length: Any = None,
-    window: Any = None,
-    center: Any = True,
-    normalized: Any = False,
-    onesided: Any = None,
-    length: Any = None,
-    return_complex: Any = False,
+    input: object,
+    n_fft: object,
+    hop_length: object = None,
+    win_length: object = None,
+    window: object = None,
+    center: object = True,
+    normalized: object = False,
+    onesided: object = None,
+    length: object = None,
+    return_complex: object = False,
 ) -> Any: ...
 
 
@@ -237,13 +237,13 @@ def _are_real(*tensors: Any) -> bool:
 
 
 def _as_in_max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: Any = False,
-    return_indices: Any = False,
+    input: object,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
+    ceil_mode: object = False,
+    return_indices: object = False,
 ) -> Any: ...
 
 
@@ -274,7 +274,7 @@ def _max_pool1d(*args: Any, **kwargs: Any) -> Any:
 
 
 def _as_in_tensor_split(
-    input: Any, indices_or_sections: Any = None, dim: Any = 0, **named: Any
+    input: object, indices_or_sections: object = None, dim: object = 0, **named: object
 ) -> Any: ...
 
 

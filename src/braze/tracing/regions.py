@@ -70,8 +70,8 @@ def record_region(
 def trace_region(
     tracer: Tracer,
     op: RegionOp,
-    operands: Sequence[Any],
-    sizes: Sequence[Any],
+    operands: Sequence[object],
+    sizes: Sequence[object],
     types: Sequence[object],
     values: Sequence[Value] | None = None,
 ) -> list[TracedTensor]:
@@ -81,7 +81,7 @@ def trace_region(
     known: dict[RegionOp, Sequence[Any]] = {} if values is None else {op: values}
 
     def execute(
-        op: RegionOp, given: Sequence[Any], sizes: Sequence[Any], types: Sequence[object]
+        op: RegionOp, given: Sequence[object], sizes: Sequence[object], types: Sequence[object]
     ) -> Any:
         if op.is_open and op not in known:
             raise Untraceable("gradients through a region while its sizes are symbols")
@@ -102,8 +102,8 @@ def _recorded(
     tracer: Tracer,
     op: RegionOp,
     operands: Sequence[Any],
-    values: Sequence[Any],
-    sizes: Sequence[Any],
+    values: Sequence[object],
+    sizes: Sequence[object],
     types: Sequence[object],
 ) -> list[TracedTensor]:
     tracked = any(op.differentiable) and any(operand.requires_grad for operand in operands)

@@ -45,7 +45,9 @@ def special_call(op: Any) -> SpecialCall | None:
 
 
 def _with_notice(found: SpecialCall | None) -> SpecialCall:
-    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         if tracer.before_effects is not None:
             tracer.before_effects()
         tracer.acts = True
@@ -60,7 +62,9 @@ def _behind_effects(found: SpecialCall | None) -> SpecialCall:
     """Of an operator that raises for what tensors hold: behind one with effects nothing is run
     again, so the graph itself raises, in its place, and leaves what the program wrote before."""
 
-    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         if not (tracer.acts and tracer.checks_unread):
             return NotImplemented if found is None else found(tracer, op, args, kwargs)
         if RAISING.get(op) is not None:
@@ -77,7 +81,7 @@ def _behind_effects(found: SpecialCall | None) -> SpecialCall:
     return call
 
 
-def _special(*ops: Any) -> Callable[[SpecialCall], SpecialCall]:
+def _special(*ops: object) -> Callable[[SpecialCall], SpecialCall]:
     def register(function: SpecialCall) -> SpecialCall:
         for op in ops:
             if op in SPECIAL_CALLS:
@@ -89,14 +93,14 @@ def _special(*ops: Any) -> Callable[[SpecialCall], SpecialCall]:
 
 
 @_special(aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
-def _lift(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _lift(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """`torch.tensor(data)`: the data becomes a constant."""
     (tensor,) = args
     return tensor if type(tensor) is TracedTensor else tracer.add_constant(tensor)
 
 
 @_special(aten.copy_.default)
-def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _copy(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """`target.copy_(source)`: a cast and broadcast, then a new value in the target's strides."""
     target, source = tracer.fake_of(args[0]), args[1]
     if not isinstance(source, torch.Tensor):
@@ -121,7 +125,7 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 @_special(check_holds)
-def _check(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _check(tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """A compiler of somebody else's is given what the program says, and no more."""
     if tracer.replayable and not tracer.checks_unread:
         return None
@@ -132,7 +136,7 @@ def _check(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @_special(aten.index.Tensor)
-def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _index(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """A boolean mask makes the result's size depend on data."""
     for index in args[1]:
         if index is not None and index.dtype in MASKS:
@@ -143,7 +147,7 @@ def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 @_special(aten._local_scalar_dense.default)
-def _scalar(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _scalar(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """The number in a literal (`torch.tensor(3).item()`) is known, and one made of sizes."""
     literal = tracer.literal_of(args[0])
     if literal is None:
@@ -163,7 +167,7 @@ for _op, _call in DATA_SIZED.items():
 
 
 @_special(aten.equal.default)
-def _equal(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _equal(tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """Whether two tensors that depend on no input are equal is known."""
     first = tracer.known_data(args[0])
     second = None if first is None else tracer.known_data(args[1])
@@ -177,7 +181,9 @@ def _equal(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     aten.cudnn_batch_norm.default,
     aten.miopen_batch_norm.default,
 )
-def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _batch_norm(
+    tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     """Training updates the running statistics, which the schema does not say: their versions stay
     what they are."""
     image, weight, bias, mean, variance, training, momentum, epsilon = args
@@ -203,7 +209,7 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
 
 @_special(aten.cudnn_batch_norm_backward.default, aten.miopen_batch_norm_backward.default)
 def _library_batch_norm_backward(
-    tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """The backward of a training batch norm by the library, in whose forward's place is another:
     what only the library's own forward keeps for it is not there."""
@@ -217,7 +223,7 @@ def _library_batch_norm_backward(
 
 @_special(aten._native_batch_norm_legit.default)
 def _batch_norm_of_symbolic_sizes(
-    tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """What torch 2.11 makes of a batch norm while sizes are symbolic."""
     return _batch_norm(tracer, aten.native_batch_norm.default, args, kwargs)
@@ -225,7 +231,7 @@ def _batch_norm_of_symbolic_sizes(
 
 @_special(aten.as_strided_scatter.default)
 def _as_strided_scatter(
-    tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """In terms of elements: kernels do not keep the storage that its numbers count in."""
     made = strided_scatter(tracer, args, kwargs)
@@ -239,7 +245,7 @@ _LAZY = {
 
 
 @_special(*_LAZY)
-def _lazy_bit(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _lazy_bit(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """Fake tensors have no conjugate or negative bit, so the result is computed at once. It shares
     memory in eager only: a later write to either side is refused. Where the program sees which of
     the two it is, `CopySeen` is raised (`check_lazy`), and the frame is captured again."""
@@ -274,7 +280,9 @@ _IN_PLACE_VIEWS = {
 
 
 @_special(*_IN_PLACE_VIEWS)
-def _view_in_place(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _view_in_place(
+    tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Any:
     """`x.squeeze_()`: the same tensor object names a view of its memory from now on."""
     _refuse_input(tracer, op, args[0])
     view = tracer.view(_IN_PLACE_VIEWS[op], args, kwargs)
@@ -283,7 +291,7 @@ def _view_in_place(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 @_special(aten.resize_.default, aten.resize_as_.default)
-def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """Within the memory that the tensor has, a view; an empty tensor gets fresh memory."""
     target = args[0]
     shape = tuple(args[1].shape) if op is aten.resize_as_.default else tuple(args[1])
@@ -307,12 +315,12 @@ def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return target
 
 
-def _refuse_input(tracer: Tracer, op: Any, target: Any) -> None:
+def _refuse_input(tracer: Tracer, op: object, target: Any) -> None:
     if tracer.real_of(target) is not None or type(target) is not TracedTensor:
         raise Untraceable(f"{op} changes the sizes of an input of the graph")
 
 
-def _reserve(tracer: Tracer, op: Any, image: TracedTensor) -> tuple[Any, ...]:
+def _reserve(tracer: Tracer, op: object, image: TracedTensor) -> tuple[Any, ...]:
     """cudnn_batch_norm returns a fourth tensor, of bytes that only its backward reads."""
     if op is not aten.cudnn_batch_norm.default:
         return ()
@@ -330,11 +338,11 @@ def _reserve(tracer: Tracer, op: Any, image: TracedTensor) -> tuple[Any, ...]:
 # --- pieces of operators that return several views ------------------------------------------------
 
 
-def _unbind_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: int) -> Step:
+def _unbind_piece(type: TensorType, args: Any, kwargs: dict[str, object], index: int) -> Step:
     return Step(aten.select.int, (args[0] if args else 0, index), {})
 
 
-def _split_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: int) -> Step:
+def _split_piece(type: TensorType, args: Any, kwargs: dict[str, object], index: int) -> Step:
     size = args[0]
     dim = args[1] if len(args) > 1 else 0
     if not isinstance(size, (int, torch.SymInt)):

@@ -202,7 +202,7 @@ class Tracer(dispatch.TorchDispatchMode):
         value = self.value_of(fake)
         return next((c.tensor for c in self.constants if c.value is value), None)
 
-    def known_data(self, fake: Any) -> torch.Tensor | None:
+    def known_data(self, fake: object) -> torch.Tensor | None:
         """The data of a small fake tensor that depends on nothing but constants, at any size."""
         if type(fake) is not TracedTensor:
             return None
@@ -254,7 +254,7 @@ class Tracer(dispatch.TorchDispatchMode):
         dispatch.push_dispatch_mode(self)
         return self
 
-    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+    def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
         dispatch.pop_dispatch_mode(None)
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             dispatch.clear_autocast_cache()
@@ -262,7 +262,7 @@ class Tracer(dispatch.TorchDispatchMode):
     # --- dispatch -------------------------------------------------------------------------------
 
     def __torch_dispatch__(
-        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        self, op: Any, types: object, args: tuple[object, ...] = (), kwargs: Any = None
     ) -> Any:
         known = self._handlers.get(op)
         if known is None:
@@ -296,7 +296,7 @@ class Tracer(dispatch.TorchDispatchMode):
             return self.call(op, args, kwargs)
         return handler(self, facts, args, kwargs)
 
-    def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Record an operator that is dispatched as its kind has it, whatever is special of it."""
         _, handler, facts = self._handlers[op]
         if handler is None:
@@ -322,7 +322,7 @@ class Tracer(dispatch.TorchDispatchMode):
         yield
         self.recorder.emit_typed(end_pending, (targets, values), {}, None)
 
-    def call(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, op: Any, args: Sequence[object], kwargs: dict[str, object]) -> Any:
         """Record a functional call on fake tensors and return fake tensors for its results."""
         values: list[Any] = []
         described: list[Any] = []
@@ -340,20 +340,20 @@ class Tracer(dispatch.TorchDispatchMode):
             return new_fake(Place(made, result, 0, flags & _DIFFERENTIABLE != 0))
         return _wrap(result, made, flags & _DIFFERENTIABLE != 0)
 
-    def bind(self, args: Sequence[Any]) -> list[Any]:
+    def bind(self, args: Sequence[object]) -> list[Any]:
         """Call arguments with values in place of fake tensors."""
         values: list[Any] = []
         self._bind(args, values, [], torch.is_grad_enabled())
         return values
 
-    def bind_tracked(self, args: Sequence[Any]) -> tuple[list[Any], bool]:
+    def bind_tracked(self, args: Sequence[object]) -> tuple[list[Any], bool]:
         """The same, and whether gradients flow through one of them."""
         values: list[Any] = []
         flags = self._bind(args, values, [], torch.is_grad_enabled())
         return values, flags & _DIFFERENTIABLE != 0
 
     def _bind(
-        self, args: Sequence[Any], values: list[Any], described: list[Any], grad: bool
+        self, args: Sequence[Any], values: list[object], described: list[object], grad: bool
     ) -> int:
         """Append the values and types of call arguments. Returns flags: whether a value has other
         strides than its fake tensor, and whether gradients flow."""
@@ -393,7 +393,7 @@ class Tracer(dispatch.TorchDispatchMode):
         return flags
 
     def bind_keywords(
-        self, kwargs: dict[str, Any], grad: bool
+        self, kwargs: dict[str, object], grad: bool
     ) -> tuple[dict[str, Any], dict[str, Any], int]:
         """Keyword arguments as values, as types, and the flags of `_bind`."""
         values: list[Any] = []
@@ -478,7 +478,7 @@ class Tracer(dispatch.TorchDispatchMode):
 
     # --- views ----------------------------------------------------------------------------------
 
-    def view(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def view(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         """Record a view and return fake tensors that share their memory with the first argument."""
         viewed = args[0]
         if type(viewed) is not TracedTensor:
@@ -550,7 +550,7 @@ class Tracer(dispatch.TorchDispatchMode):
                 self.recorder.used_once.add(base.value)
 
 
-def _note_touched(touched: dict[int, TracedTensor], argument: Any) -> None:
+def _note_touched(touched: dict[int, TracedTensor], argument: object) -> None:
     if type(argument) is TracedTensor:
         touched[id(argument)] = argument
     elif isinstance(argument, (tuple, list)):
@@ -576,18 +576,22 @@ def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
 # --- one handler a kind ---------------------------------------------------------------------------
 
 
-def _view(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _view(
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     return tracer.view(facts.op, args, kwargs)
 
 
-def _written_arguments(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def _written_arguments(
+    facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[Any]:
     return [
         args[position] if position < len(args) else kwargs[facts.argument_names[position]]
         for position in facts.written
     ]
 
 
-def _tensors_in(values: Iterable[Any]) -> Iterator[TracedTensor]:
+def _tensors_in(values: Iterable[object]) -> Iterator[TracedTensor]:
     """The fake tensors among arguments, and in lists of them."""
     for value in values:
         if type(value) is TracedTensor:
@@ -596,7 +600,9 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[TracedTensor]:
             yield from _tensors_in(value)
 
 
-def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _write(
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     assert facts.functional is not None
     schema = facts.op._schema
     written: Sequence[Any] = _written_arguments(facts, args, kwargs)
@@ -655,7 +661,7 @@ def _write_out(tracer: Tracer, target: Any, value: Value, differentiable: bool) 
 
 
 def _results_of_write(
-    facts: OpFacts, written: Sequence[Any], fresh: Sequence[Any], differentiable: bool
+    facts: OpFacts, written: Sequence[object], fresh: Sequence[object], differentiable: bool
 ) -> Any:
     made = iter(fresh)
     same = iter(written)
@@ -669,7 +675,7 @@ def _results_of_write(
 
 
 def _opaque_write(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     """An operator that writes, without a functional form: recorded by the convention of Node."""
     recorder = tracer.recorder
@@ -696,7 +702,7 @@ def _opaque_write(
 
 
 def _composite(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
     if tracer.facts is not None and dispatch.computes_with_sizes(facts.op):
         return tracer.call(facts.op, args, kwargs)
@@ -708,7 +714,7 @@ def _composite(
         return dispatch.decompose(facts.op, args, kwargs)
 
 
-def _carries_gradients(arguments: Sequence[Any]) -> bool:
+def _carries_gradients(arguments: Sequence[object]) -> bool:
     """Whether a tensor among call arguments, or in a list of them, needs gradients."""
     return any(
         _carries_gradients(argument)
@@ -718,7 +724,7 @@ def _carries_gradients(arguments: Sequence[Any]) -> bool:
     )
 
 
-def _sizes(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sizes(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
     """C++ code that takes no symbols specialises them."""
     type = tracer.fake_of(args[0]).place.type
     return [int(n) for n in (type.stride if facts.op is aten.stride.default else type.shape)]

@@ -76,7 +76,7 @@ def raises_for_data(op: torch._ops.OpOverload) -> bool:
 
 
 def position_checks(
-    recorder: GraphRecorder, op: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    recorder: GraphRecorder, op: object, args: Sequence[object], kwargs: dict[str, object]
 ) -> list[Value]:
     """The conditions under which an operator does not raise that looks at positions, on the CPU."""
     positions, found = RAISING[op], []
@@ -162,7 +162,7 @@ def _is_inside(data: torch.Tensor, low: Any, high: Any, other: int | None) -> bo
     return bool(inside.all())
 
 
-def _condition(emit: _Emit, value: Value, low: Any, high: Any, other: int | None) -> Value:
+def _condition(emit: _Emit, value: Value, low: object, high: object, other: int | None) -> Value:
     """Whether all elements are in [low, high), or `other`; without ends: are not `other`."""
     if low is None:
         holds = emit(aten.ne.Scalar, (value, other), {})
@@ -183,24 +183,24 @@ def _condition(emit: _Emit, value: Value, low: Any, high: Any, other: int | None
 _Positions: TypeAlias = Callable[[Sequence[Any], Any], Iterable[tuple[Value, Any, Any, int | None]]]
 
 
-def _along_dimension(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _along_dimension(args: Sequence[Any], kwargs: object) -> Iterable[Any]:
     """`gather(self, dim, index)`, `scatter(self, dim, index, ...)`: from the start only."""
     shape, dim, index = args[0].type.shape, args[1], args[2]
     yield index, 0, shape[dim] if shape else 1, None
 
 
-def _filled(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _filled(args: Sequence[object], kwargs: object) -> Iterable[Any]:
     """`index_fill(self, dim, index, value)`: from either end."""
     for index, _, size, other in _along_dimension(args, kwargs):
         yield index, -size, size, other
 
 
-def _rows(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _rows(args: Sequence[Any], kwargs: object) -> Iterable[Any]:
     """`embedding(weight, indices)`."""
     yield args[1], 0, args[0].type.shape[0], None
 
 
-def _flat(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _flat(args: Sequence[Any], kwargs: object) -> Iterable[Any]:
     """`take(self, index)`, `put(self, index, source)`: of all elements, from either end."""
     total = 1
     for size in args[0].type.shape:
@@ -208,20 +208,20 @@ def _flat(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
     yield args[1], -total, total, None
 
 
-def _advanced(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _advanced(args: Sequence[Any], kwargs: object) -> Iterable[Any]:
     """`index(self, indices)`, `index_put(self, indices, values)`: from either end."""
     for size, index in zip(args[0].type.shape, args[1]):
         if index is not None and index.type.dtype not in MASKS:
             yield index, -size, size, None
 
 
-def _classes(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _classes(args: Sequence[Any], kwargs: object) -> Iterable[Any]:
     """`nll_loss_forward(self, target, weight, reduction, ignore_index)`."""
     shape = args[0].type.shape
     yield args[1], 0, shape[1 if len(shape) > 1 else 0], args[4]
 
 
-def _divisors(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _divisors(args: Sequence[object], kwargs: object) -> Iterable[Any]:
     """`floor_divide(self, other)` of integers: not zero."""
     if type(args[1]) is Value and not _holds_fractions(args[0]) and not _holds_fractions(args[1]):
         yield args[1], None, None, 0
@@ -233,14 +233,14 @@ def _sorters(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
         yield kwargs["sorter"], 0, args[0].type.shape[-1], None
 
 
-def _holds_fractions(argument: Any) -> bool:
+def _holds_fractions(argument: object) -> bool:
     if type(argument) is not Value:
         return isinstance(argument, float)
     kind = argument.type
     return not isinstance(kind, TensorType) or kind.dtype.is_floating_point or kind.dtype.is_complex
 
 
-def _rounded_divisors(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+def _rounded_divisors(args: Sequence[object], kwargs: Any) -> Iterable[Any]:
     """`div(self, other, rounding_mode=...)`."""
     return _divisors(args, kwargs) if kwargs.get("rounding_mode") is not None else ()
 

@@ -35,7 +35,9 @@ class WrapperFake(torch.Tensor):
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: object, types: object, args: object = (), kwargs: object = None
+    ) -> Any:
         raise Untraceable(f"{op} of a tensor subclass, outside of the trace")
 
     @property
@@ -47,7 +49,9 @@ class WrapperFake(torch.Tensor):
         return f"WrapperFake({self.outer_class.__qualname__})"
 
 
-def new_wrapper(outer_class: type, real: torch.Tensor | None, *args: Any, **kwargs: Any) -> Any:
+def new_wrapper(
+    outer_class: type, real: torch.Tensor | None, *args: object, **kwargs: object
+) -> Any:
     """A fake of a class, by the arguments of `Tensor._make_wrapper_subclass` behind it."""
     fake = make_wrapper(WrapperFake, *args, **kwargs)
     fake.outer_class, fake.real, fake.attributes = outer_class, real, {}
@@ -67,6 +71,6 @@ def wrappers_in(values: Any) -> Iterator[WrapperFake]:
             yield from wrappers_in(value.values())
 
 
-def holds_wrapper(values: Any) -> bool:
+def holds_wrapper(values: object) -> bool:
     """Whether a wrapper's fake is among call arguments."""
     return next(wrappers_in(values), None) is not None

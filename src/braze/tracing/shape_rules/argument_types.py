@@ -50,7 +50,7 @@ def place_types(args: Any) -> tuple[Any, ...]:
     return tuple([place_type(a) for a in args])
 
 
-def place_type(argument: Any) -> Any:
+def place_type(argument: object) -> Any:
     """The type of a tensor, as eager gives it, and a float for a symbolic one; anything else as it
     is."""
     if type(argument) is TracedTensor:

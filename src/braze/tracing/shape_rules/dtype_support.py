@@ -87,7 +87,7 @@ _CHECKS = {
 }
 
 
-def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def check_dtypes(op: object, args: Sequence[Any], kwargs: dict[str, object]) -> None:
     """Raise as the operator's kernel does for a dtype that it lacks."""
     found = _CHECKS.get(op)
     if found is None:
@@ -107,7 +107,7 @@ def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         _check_values(*args[:3])
 
 
-def _check_kernel(op: Any, args: Sequence[Any], refused: frozenset[torch.dtype]) -> None:
+def _check_kernel(op: object, args: Sequence[object], refused: frozenset[torch.dtype]) -> None:
     first = args[0]
     if type(first) is not TensorType:
         return
@@ -123,7 +123,7 @@ def _operands(op: Any) -> int:
     return sum(str(argument.type) == "Tensor" for argument in op._schema.arguments)
 
 
-def _check_parameters(image: Operand, parameters: Sequence[Any]) -> None:
+def _check_parameters(image: Operand, parameters: Sequence[object]) -> None:
     """The kernels for CPUs take parameters in the image's dtype, or float32 ones beside halves."""
     found = {parameter.dtype for parameter in parameters if type(parameter) is TensorType}
     if found <= {image.dtype} or image.device.type != "cpu" or 0 in image.shape:
@@ -132,7 +132,7 @@ def _check_parameters(image: Operand, parameters: Sequence[Any]) -> None:
         raise RuntimeError(f"mixed dtype (CPU): {image.dtype} with parameters of {found}")
 
 
-def _check_values(x: Operand, indices: Sequence[Any], values: Operand) -> None:
+def _check_values(x: Operand, indices: Sequence[object], values: Operand) -> None:
     """What is written has the dtype of what it is written to; one number under a mask may have
     another."""
     is_fill = all(size == 1 for size in values.shape) and any(

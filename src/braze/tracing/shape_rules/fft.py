@@ -28,7 +28,7 @@ def _real_to_complex(x: Operand, dims: Sequence[int], normalization: int, onesid
 
 
 @rule(aten._fft_c2r.default)
-def _complex_to_real(x: Operand, dims: Sequence[int], normalization: int, last: Any) -> Any:
+def _complex_to_real(x: Operand, dims: Sequence[int], normalization: int, last: object) -> Any:
     if x.dtype not in _REAL:
         return NotImplemented
     if len(dims) == 2 and not is_contiguous(x.shape, x.stride):

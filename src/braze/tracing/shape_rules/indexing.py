@@ -33,7 +33,7 @@ from braze.tracing.shape_rules.views import completed_shape, wrap_dim
 from braze.tracing.symbolic.infer_by_sampling import has_symbols
 
 
-def _made(shape: Any, dtype: torch.dtype | None, layout: Any, device: Any) -> Any:
+def _made(shape: Any, dtype: torch.dtype | None, layout: object, device: object) -> Any:
     if layout not in (None, torch.strided) or any(size < 0 for size in shape):
         return NotImplemented
     where = explicit_device(torch.get_default_device() if device is None else device)
@@ -50,27 +50,27 @@ def _filled(
     shape: Shape,
     *,
     dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: object = None,
 ) -> Any:
     return _made(shape, dtype, layout, device)
 
 
 @rule(aten.empty.memory_format)
-def _empty(shape: Shape, *, memory_format: Any = None, **options: Any) -> Any:
+def _empty(shape: Shape, *, memory_format: object = None, **options: object) -> Any:
     if memory_format not in (None, torch.contiguous_format):
         return NotImplemented
     return _filled(shape, **options)
 
 
 @rule(aten.full.default)
-def _full(shape: Shape, value: Any, *, dtype: Any = None, **options: Any) -> Any:
+def _full(shape: Shape, value: object, *, dtype: object = None, **options: object) -> Any:
     return _filled(shape, dtype=dtype or number_dtype(value), **options)
 
 
 @rule(aten.scalar_tensor.default)
-def _scalar(value: Any, *, dtype: Any = None, **options: Any) -> Any:
+def _scalar(value: object, *, dtype: object = None, **options: object) -> Any:
     return _filled((), dtype=dtype, **options)
 
 
@@ -80,9 +80,9 @@ def _empty_strided(
     stride: Shape,
     *,
     dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: object = None,
 ) -> Any:
     made = _made(shape, dtype, layout, device)
     if made is NotImplemented:
@@ -91,17 +91,17 @@ def _empty_strided(
 
 
 @rule(aten.arange.default)
-def _arange_end(end: Any, **options: Any) -> Any:
+def _arange_end(end: object, **options: object) -> Any:
     return _arange(0, end, **options)
 
 
 @rule(aten.arange.start)
-def _arange_start(start: Any, end: Any, **options: Any) -> Any:
+def _arange_start(start: object, end: object, **options: object) -> Any:
     return _arange(start, end, **options)
 
 
 @rule(aten.arange.start_step)
-def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Any:
+def _arange(start: Any, end: Any, step: object = 1, *, dtype: Any = None, **options: object) -> Any:
     numbers = (start, end, step)
     if not all(type(number) in (int, float, SymbolicSize) for number in numbers) or not step:
         return NotImplemented
@@ -126,7 +126,9 @@ _EXACT = 1 << 53  # below it floats hold every integer
 
 
 @rule(aten.linspace.default)
-def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
+def _linspace(
+    start: object, end: object, steps: Any, *, dtype: object = None, **options: object
+) -> Any:
     if not all(type(end) in (int, float) for end in (start, end)) or steps < 0:
         return NotImplemented
     return _filled((steps,), dtype=dtype, **options)
@@ -257,7 +259,7 @@ def _triangle(x: Operand, diagonal: int = 0) -> Any:
 
 @rule(aten.tril_indices.default)
 def _lower_indices(
-    rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, **options: Any
+    rows: object, columns: object, offset: object = 0, *, dtype: object = None, **options: object
 ) -> Any:
     count = _in_lower_triangle(rows, columns, offset)
     return _filled((2, count), dtype=dtype or torch.int64, **options)
@@ -265,7 +267,7 @@ def _lower_indices(
 
 @rule(aten.triu_indices.default)
 def _upper_indices(
-    rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, **options: Any
+    rows: Any, columns: Any, offset: Any = 0, *, dtype: object = None, **options: object
 ) -> Any:
     count = rows * columns - _in_lower_triangle(rows, columns, offset - 1)
     return _filled((2, count), dtype=dtype or torch.int64, **options)
@@ -290,7 +292,7 @@ def _is_empty(size: Any) -> bool:
 
 
 @rule(aten.constant_pad_nd.default)
-def _pad(x: Operand, padding: Shape, value: Any = 0) -> Any:
+def _pad(x: Operand, padding: Shape, value: object = 0) -> Any:
     if not is_contiguous(x.shape, x.stride) or len(padding) % 2:
         return NotImplemented
     if any(amount < 0 for amount in padding):
@@ -325,10 +327,10 @@ def _unsafe_view(x: Operand, shape: Shape) -> Any:
     return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)
 
 
-def _scatter_into(view: Any) -> Callable[..., Any]:
+def _scatter_into(view: object) -> Callable[..., Any]:
     """The rule of an operator that puts `source` at the places of a view of a copy of `x`."""
 
-    def rule_of_scatter(x: Operand, source: Operand, *where: Any) -> Any:
+    def rule_of_scatter(x: Operand, source: Operand, *where: object) -> Any:
         """The result has memory for each element: of an expanded operand, the meta kernels of
         PyTorch 2.11 give the operand's own strides."""
         _check_source(view, x, source, where)
@@ -342,7 +344,7 @@ def _scatter_into(view: Any) -> Callable[..., Any]:
     return rule_of_scatter
 
 
-def _check_source(view: Any, x: Operand, source: Operand, where: tuple[Any, ...]) -> None:
+def _check_source(view: object, x: Operand, source: Operand, where: tuple[Any, ...]) -> None:
     """Raise as eager where the source has not the shape of the places. Kernels believe that it has,
     and not all meta kernels look."""
     if view is aten.as_strided.default:
@@ -382,7 +384,7 @@ def _scatter_elements(x: Operand, dim: int, index: Operand, source: Any) -> Any:
 
 
 @rule(aten.roll.default)
-def _roll(x: Operand, shifts: Any, dims: Any = ()) -> Any:
+def _roll(x: Operand, shifts: object, dims: object = ()) -> Any:
     """Of symbolic sizes, row-major: the result is, too. Probing finds no expression for sizes of
     several terms, such as those of padded windows."""
     shifts, dims = (n if isinstance(n, (list, tuple)) else (n,) for n in (shifts, dims))

@@ -37,7 +37,7 @@ from braze.tracing.symbolic.infer_by_sampling import (
 )
 
 
-def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def infer(op: torch._ops.OpOverload, args: Sequence[object], kwargs: dict[str, object]) -> Any:
     """The operator's result with TensorType in place of tensors.
 
     Raises what eager raises for arguments that do not fit; Untraceable where nothing is known.
@@ -61,13 +61,16 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
         return _of_meta(op, tuple(args), kwargs)
 
 
-def _of_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_meta(op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     check_sizes(op, args)
     return correct(op, infer_by_meta(op, args, kwargs), args)
 
 
 def _infer_symbolic(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], known: dict[Any, Any]
+    op: torch._ops.OpOverload,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    known: dict[object, object],
 ) -> Any:
     """known: what was found out in the same capture."""
     key = (op, freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
@@ -78,7 +81,7 @@ def _infer_symbolic(
     return known[key]
 
 
-def freeze(argument: Any) -> Any:
+def freeze(argument: object) -> Any:
     """An argument as a key in which 1, 1.0 and True differ; nested tuples and lists alike."""
     if isinstance(argument, (tuple, list)):
         return (type(argument), tuple([freeze(a) for a in argument]))
@@ -103,8 +106,8 @@ def infer_view(
     op: torch._ops.OpOverload,
     viewed: TensorType,
     offset: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """(type, storage offset) of a view of memory at `offset`; a tuple of those where the operator
     returns several views."""

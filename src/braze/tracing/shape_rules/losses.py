@@ -62,13 +62,13 @@ def _nll_loss(x: Operand, target: Operand, weight: Any, reduction: int, ignored:
 
 
 @rule(aten.nll_loss_backward.default)
-def _nll_loss_backward(gradient: Operand, x: Operand, *rest: Any) -> TensorType:
+def _nll_loss_backward(gradient: Operand, x: Operand, *rest: object) -> TensorType:
     return _dense(x)
 
 
 @rule(aten.huber_loss.default)
 def _huber_loss(
-    x: Operand, target: Operand, reduction: int = _MEAN, *rest: Any, **options: Any
+    x: Operand, target: Operand, reduction: int = _MEAN, *rest: object, **options: object
 ) -> TensorType:
     """The kernel writes to what `empty_like(x)` gave, and reduces that."""
     made = pointwise((x, target), promoted((x, target)))
@@ -81,7 +81,7 @@ def _huber_loss(
 
 @rule(aten.mse_loss.default, aten.smooth_l1_loss.default)
 def _elementwise_loss(
-    x: Operand, target: Operand, reduction: int = _MEAN, *rest: Any, **options: Any
+    x: Operand, target: Operand, reduction: int = _MEAN, *rest: object, **options: object
 ) -> TensorType:
     made = pointwise((x, target), promoted((x, target)))
     return made if reduction == _NO_REDUCTION else contiguous(made.dtype, (), made.device)
@@ -111,7 +111,7 @@ def _layer_norm_backward(
     deviation: Operand,
     weight: Operand | None,
     bias: Operand | None,
-    mask: Any,
+    mask: object,
 ) -> Any:
     if x.dtype not in _WIDE or not x.shape or weight is None or bias is None:
         return NotImplemented
@@ -125,10 +125,10 @@ def _batch_norm_backward(
     gradient: Operand,
     x: Operand,
     weight: Operand | None,
-    mean: Any,
-    variance: Any,
-    saved_mean: Any,
-    saved_deviation: Any,
+    mean: object,
+    variance: object,
+    saved_mean: object,
+    saved_deviation: object,
     training: bool,
     epsilon: float,
     mask: Any,
@@ -157,7 +157,7 @@ def _convolution_backward(
     transposed: bool,
     output_padding: Shape,
     groups: int,
-    mask: Any,
+    mask: object,
 ) -> Any:
     plain = all(is_contiguous(t.shape, t.stride) for t in (gradient, x, weight))
     if not plain or x.device.type != "cpu" or x.dtype not in _WIDE or 0 in x.shape:
@@ -173,7 +173,7 @@ def _convolution_backward(
     aten.avg_pool2d_backward.default,
     aten._adaptive_avg_pool2d_backward.default,
 )
-def _pool_backward(gradient: Operand, x: Operand, *rest: Any) -> Any:
+def _pool_backward(gradient: Operand, x: Operand, *rest: object) -> Any:
     return _image(x) if len(x.shape) == 4 and 0 not in x.shape else NotImplemented
 
 
@@ -186,8 +186,8 @@ def _flash_attention_backward(
     query: Operand,
     key: Operand,
     value: Operand,
-    *rest: Any,
-    **o: Any,
+    *rest: object,
+    **o: object,
 ) -> Any:
     if query.dtype not in _WIDE or len(query.shape) != 4:
         return NotImplemented
@@ -227,12 +227,12 @@ def _embedding_backward(
 
 
 @rule(aten.select_backward.default, aten.slice_backward.default, aten.diagonal_backward.default)
-def _view_backward(gradient: Operand, shape: Shape, *where: Any) -> TensorType:
+def _view_backward(gradient: Operand, shape: Shape, *where: object) -> TensorType:
     return contiguous(gradient.dtype, tuple(shape), gradient.device)
 
 
 @rule(aten.bernoulli.default, aten.bernoulli.p)
-def _bernoulli(x: Operand, *probability: float, generator: Any = None) -> TensorType:
+def _bernoulli(x: Operand, *probability: float, generator: object = None) -> TensorType:
     return _dense(x)
 
 
@@ -241,7 +241,7 @@ def _bernoulli(x: Operand, *probability: float, generator: Any = None) -> Tensor
     aten.normal_functional.default,
     aten.exponential.default,
 )
-def _random(x: Operand, *parameters: Any, generator: Any = None) -> TensorType:
+def _random(x: Operand, *parameters: object, generator: object = None) -> TensorType:
     return _like(x)
 
 
@@ -249,11 +249,11 @@ def _random(x: Operand, *parameters: Any, generator: Any = None) -> TensorType:
 def _new(
     x: Operand,
     shape: Shape,
-    *value: Any,
+    *value: object,
     dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: object = None,
 ) -> Any:
     if layout not in (None, torch.strided) or any(size < 0 for size in shape):
         return NotImplemented

@@ -68,7 +68,9 @@ def _mm(a: Operand, b: Operand) -> TensorType:
 
 
 @rule(aten.addmm.default)
-def _addmm(bias: Operand, a: Operand, b: Operand, *, beta: Any = 1, alpha: Any = 1) -> TensorType:
+def _addmm(
+    bias: Operand, a: Operand, b: Operand, *, beta: object = 1, alpha: object = 1
+) -> TensorType:
     result = _mm(a, b)
     _same_dtype(bias, a)
     common_device((bias, a))
@@ -91,7 +93,9 @@ def _bmm(a: Operand, b: Operand) -> TensorType:
 
 
 @rule(aten.baddbmm.default)
-def _baddbmm(bias: Operand, a: Operand, b: Operand, *, beta: Any = 1, alpha: Any = 1) -> TensorType:
+def _baddbmm(
+    bias: Operand, a: Operand, b: Operand, *, beta: object = 1, alpha: object = 1
+) -> TensorType:
     common_device((bias, a))
     result = _bmm(a, b)
     _check_broadcast(bias, result)
@@ -199,7 +203,13 @@ def _group_norm(
 
 @rule(aten._native_batch_norm_legit_no_training.default)
 def _batch_norm_eval(
-    x: Operand, weight: Any, bias: Any, mean: Any, variance: Any, momentum: Any, epsilon: Any
+    x: Operand,
+    weight: Any,
+    bias: object,
+    mean: object,
+    variance: object,
+    momentum: object,
+    epsilon: object,
 ) -> Any:
     if not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
@@ -211,12 +221,12 @@ def _batch_norm_eval(
 def _batch_norm_train(
     x: Operand,
     weight: Any,
-    bias: Any,
+    bias: object,
     mean: Operand,
     variance: Operand,
     training: bool,
-    momentum: Any,
-    epsilon: Any,
+    momentum: object,
+    epsilon: object,
 ) -> Any:
     if not training or 0 in x.shape or not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
@@ -242,7 +252,7 @@ def _like_image(x: Operand) -> TensorType:
 
 @rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention(
-    query: Operand, key: Operand, value: Operand, *rest: Any, **options: Any
+    query: Operand, key: Operand, value: Operand, *rest: object, **options: object
 ) -> Any:
     if query.dtype not in (torch.float32, torch.float64):
         return NotImplemented
@@ -269,8 +279,8 @@ def _efficient_attention(
     value: Operand,
     bias: Operand | None,
     computes_sums: bool,
-    *rest: Any,
-    **options: Any,
+    *rest: object,
+    **options: object,
 ) -> Any:
     """Sums are padded to whole warps, which no probing at a few near sizes finds out."""
     batch, heads, length, _ = query.shape
@@ -442,7 +452,7 @@ def _is_row_major(x: Operand) -> bool:
 
 @rule(aten.upsample_nearest2d.default)
 def _upsample(
-    x: Operand, size: Shape, scale_height: float | None = None, scale_width: Any = None
+    x: Operand, size: Shape, scale_height: float | None = None, scale_width: object = None
 ) -> Any:
     if len(x.shape) != 4 or 0 in x.shape:
         return NotImplemented

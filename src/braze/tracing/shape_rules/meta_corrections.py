@@ -28,7 +28,7 @@ from braze.tracing.shape_rules.strides import (
 )
 
 
-def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> Any:
+def correct(op: torch._ops.OpOverload, result: object, args: tuple[object, ...]) -> Any:
     """The result of `op` on the CPU, given what its meta kernel says."""
     correction = _CORRECTIONS.get(op)
     if correction is None:
@@ -45,7 +45,7 @@ def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> An
 def _column_major(position: int) -> Callable[[Any, Any], Any]:
     """The matrices of one of the results lie column by column, as LAPACK makes them."""
 
-    def correction(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+    def correction(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
         made = result[position]
         *batch, rows, columns = made.shape
         *steps, column, row = contiguous_stride((*batch, columns, rows))
@@ -69,7 +69,7 @@ def _statistics(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     return (result[0], *rest)
 
 
-def _no_statistics(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+def _no_statistics(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
     """Evaluation saves no statistics."""
     image, mean, deviation = _normalized(_statistics(result, args), args)
     return image, *(contiguous(s.dtype, (0,), s.device) for s in (mean, deviation))
@@ -133,15 +133,15 @@ def _normalized(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
     return tensor_type(made.dtype, made.shape, stride, made.device), *result[1:]
 
 
-def _normalized_with_statistics(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+def _normalized_with_statistics(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
     return _normalized(_statistics(result, args), args)
 
 
-def _first_row_major(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+def _first_row_major(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
     return _row_major(result[0], args), *result[1:]
 
 
-def _row_major(result: Operand, args: tuple[Any, ...]) -> Any:
+def _row_major(result: Operand, args: tuple[object, ...]) -> Any:
     return contiguous(result.dtype, result.shape, result.device)
 
 
@@ -192,7 +192,7 @@ def _of_columns(result: Operand, args: tuple[Any, ...]) -> Any:
 def _bags(is_forward_only: bool) -> Callable[[Any, Any], Any]:
     """What the backward reads beside the sums, means or largest of bags."""
 
-    def correction(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+    def correction(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
         given: list[Any] = [*args, *_OF_BAGS[len(args) :]]
         weight, words, starts, _, mode, _, weights, _, padding = given
         output, device = result[0], result[0].device
@@ -210,7 +210,7 @@ _OF_BAGS = (None, None, None, False, 0, False, None, False, -1)
 _SUMMED_FAST = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _row_major_or_none(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+def _row_major_or_none(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
     """Probabilities that are not asked for are undefined; the meta kernel gives an empty tensor."""
     made, weights = result
     return _row_major(made, args), None if weights.shape == (0,) else weights

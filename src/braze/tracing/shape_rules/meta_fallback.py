@@ -17,7 +17,9 @@ _META = torch.device("meta")
 _CPU = torch.device("cpu")
 
 
-def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer_by_meta(
+    op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """The result of `op` with TensorType in place of tensors, nested as the operator returns it.
 
     Errors that eager would raise for these arguments (shapes that do not fit) are raised as they
@@ -55,7 +57,7 @@ _REFUSED_IN_OTHER_WORDS = frozenset({aten.cat.default, aten.stack.default})
 
 
 def _refuse_as_kernel(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Raise what the kernel raises for tensors of these shapes. It gets some that have one element
     of memory, and comes to no more than looking at them, since it refuses them."""
@@ -63,7 +65,7 @@ def _refuse_as_kernel(
 
 
 def _of_kernel(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+    op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], error: Exception
 ) -> Any:
     """What the kernel itself makes of zeros. Raises Untraceable for tensors on other devices, and
     where there are more than a few zeros to make."""
@@ -76,7 +78,7 @@ def _of_kernel(
 _MOST_ZEROS = 1 << 20
 
 
-def _of_zeros(argument: Any) -> Any:
+def _of_zeros(argument: object) -> Any:
     if type(argument) is TensorType:
         kind = as_operand(argument)
         return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=_CPU).zero_()
@@ -85,7 +87,7 @@ def _of_zeros(argument: Any) -> Any:
     return argument
 
 
-def _of_one_element(argument: Any) -> Any:
+def _of_one_element(argument: object) -> Any:
     if type(argument) is TensorType:
         one = torch.empty((), dtype=argument.dtype, device=_CPU)
         return one.expand(as_operand(argument).shape)
@@ -95,7 +97,7 @@ def _of_one_element(argument: Any) -> Any:
 
 
 def result_device(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> torch.device:
     """Where results live: the device asked for, else that of the tensors (a 0-dim CPU tensor
     may stand beside any). Raises RuntimeError where tensors are on two devices."""
@@ -133,7 +135,7 @@ def explicit_device(device: torch.device | str | int) -> torch.device:
     return device
 
 
-def _tensors(arguments: tuple[Any, ...]) -> list[TensorType]:
+def _tensors(arguments: tuple[object, ...]) -> list[TensorType]:
     found: list[TensorType] = []
     for argument in arguments:
         if type(argument) is TensorType:
@@ -143,13 +145,13 @@ def _tensors(arguments: tuple[Any, ...]) -> list[TensorType]:
     return found
 
 
-def _has_tensor(argument: Any) -> bool:
+def _has_tensor(argument: object) -> bool:
     if isinstance(argument, (list, tuple)):
         return any(type(a) is TensorType for a in argument)
     return type(argument) is TensorType
 
 
-def _to_meta(argument: Any) -> Any:
+def _to_meta(argument: object) -> Any:
     if type(argument) is TensorType:
         kind = as_operand(argument)
         return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=_META)
@@ -158,7 +160,7 @@ def _to_meta(argument: Any) -> Any:
     return argument
 
 
-def _from_meta(op: torch._ops.OpOverload, result: Any, device: torch.device) -> Any:
+def _from_meta(op: torch._ops.OpOverload, result: object, device: torch.device) -> Any:
     if isinstance(result, torch.Tensor):
         if result.layout is not torch.strided:
             raise Untraceable(f"{op} returns a {result.layout} tensor")
@@ -172,8 +174,8 @@ def infer_view_by_meta(
     op: torch._ops.OpOverload,
     viewed: TensorType,
     offset: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """(type, storage offset) of the view, or a tuple of those, nested as the operator returns."""
     kind = as_operand(viewed)

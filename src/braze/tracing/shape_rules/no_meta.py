@@ -21,29 +21,29 @@ def _geqrf(matrix: Operand) -> Any:
 
 
 @rule(aten.histogram.bin_ct)
-def _histogram(image: Operand, bins: int = 100, **options: Any) -> Any:
+def _histogram(image: Operand, bins: int = 100, **options: object) -> Any:
     counts = contiguous(image.dtype, (bins,), image.device)
     return counts, contiguous(image.dtype, (bins + 1,), image.device)
 
 
 @rule(aten.histogram.bins_tensor)
-def _histogram_of_edges(image: Operand, bins: Operand, **options: Any) -> Any:
+def _histogram_of_edges(image: Operand, bins: Operand, **options: object) -> Any:
     counts = contiguous(image.dtype, (bins.shape[0] - 1,), image.device)
     return counts, contiguous(image.dtype, bins.shape, image.device)
 
 
 @rule(aten._histogramdd_bin_edges.default)
-def _histogram_edges(image: Operand, bins: Any, **options: Any) -> Any:
+def _histogram_edges(image: Operand, bins: Any, **options: object) -> Any:
     return tuple(contiguous(image.dtype, (count + 1,), image.device) for count in bins)
 
 
 @rule(aten._histogramdd_from_bin_cts.default)
-def _histogram_of_counts(image: Operand, bins: Any, **options: Any) -> Any:
+def _histogram_of_counts(image: Operand, bins: Any, **options: object) -> Any:
     return contiguous(image.dtype, tuple(bins), image.device)
 
 
 @rule(aten._histogramdd_from_bin_tensors.default)
-def _histogram_of_tensors(image: Operand, bins: Any, **options: Any) -> Any:
+def _histogram_of_tensors(image: Operand, bins: Any, **options: object) -> Any:
     shape = tuple(edges.shape[0] - 1 for edges in bins)
     return contiguous(image.dtype, shape, image.device)
 
@@ -54,7 +54,7 @@ def _histogram_of_tensors(image: Operand, bins: Any, **options: Any) -> Any:
     aten._standard_gamma_grad.default,
     aten._dirichlet_grad.default,
 )
-def _of_distribution(first: Operand, *others: Any, **options: Any) -> Any:
+def _of_distribution(first: Operand, *others: object, **options: object) -> Any:
     """Samples of distributions and their gradients; the program has expanded what they take."""
     if any(hasattr(x, "shape") and tuple(x.shape) != tuple(first.shape) for x in others):
         return NotImplemented
@@ -92,7 +92,7 @@ def _least_squares(
     aten.multilabel_margin_loss_backward.default,
     aten.fractional_max_pool3d_backward.default,
 )
-def _gradient_of_input(grad: Operand, self: Operand, *rest: Any, **options: Any) -> Any:
+def _gradient_of_input(grad: Operand, self: Operand, *rest: object, **options: object) -> Any:
     return contiguous(self.dtype, self.shape, self.device)
 
 
@@ -102,7 +102,7 @@ def _gradient_of_input(grad: Operand, self: Operand, *rest: Any, **options: Any)
     aten._fused_adamw.default,
     aten._fused_adamw.tensor_lr,
 )
-def _adam(*lists: Any, **options: Any) -> Any:
+def _adam(*lists: Any, **options: object) -> Any:
     *updated, _steps = lists
     return tuple(map(tuple, updated))
 
@@ -113,5 +113,5 @@ def _adam(*lists: Any, **options: Any) -> Any:
     aten._fused_adagrad.default,
     aten._fused_adagrad.tensor_lr,
 )
-def _updated(*lists: Any, **options: Any) -> Any:
+def _updated(*lists: Any, **options: object) -> Any:
     return tuple(map(tuple, lists))

@@ -107,15 +107,15 @@ def _clamp(x: Operand, *limits: Any, **named: Any) -> Any:
 
 
 @rule(aten.pow.Tensor_Scalar)
-def _pow_scalar(x: Operand, exponent: Any) -> TensorType:
+def _pow_scalar(x: Operand, exponent: object) -> TensorType:
     return pointwise((x,), promoted((x, exponent)))
 
 
 # --- two tensors, or a tensor and a number ------------------------------------------------------
 
 
-def _register(names: str, dtype_of: Callable[[tuple[Any, ...]], torch.dtype]) -> None:
-    def binary(a: Any, b: Any, *alpha: Any, **options: Any) -> TensorType:
+def _register(names: str, dtype_of: Callable[[tuple[object, ...]], torch.dtype]) -> None:
+    def binary(a: object, b: object, *alpha: object, **options: object) -> TensorType:
         dtype = dtype_of((a, b))
         for factor in (*alpha, *options.values()):
             _check_alpha(dtype, factor)
@@ -129,7 +129,7 @@ def _register(names: str, dtype_of: Callable[[tuple[Any, ...]], torch.dtype]) ->
         RULES[op] = binary
 
 
-def _check_alpha(dtype: torch.dtype, alpha: Any) -> None:
+def _check_alpha(dtype: torch.dtype, alpha: object) -> None:
     """Raise where ATen's `add` and `sub` refuse the factor of their second operand."""
     kind = type(alpha)
     if kind is bool and dtype is not torch.bool:
@@ -142,15 +142,15 @@ def _check_alpha(dtype: torch.dtype, alpha: Any) -> None:
         raise RuntimeError(message)
 
 
-def _floating_promoted(operands: tuple[Any, ...]) -> torch.dtype:
+def _floating_promoted(operands: tuple[object, ...]) -> torch.dtype:
     return floating(promoted(operands))
 
 
-def _bool(operands: tuple[Any, ...]) -> torch.dtype:
+def _bool(operands: tuple[object, ...]) -> torch.dtype:
     return torch.bool
 
 
-def _bits(operands: tuple[Any, ...]) -> torch.dtype:
+def _bits(operands: tuple[object, ...]) -> torch.dtype:
     """Kernels refuse floating dtypes only when they run; the frame must not get so far."""
     dtype = promoted(operands)
     if dtype.is_floating_point or dtype.is_complex:
@@ -158,7 +158,7 @@ def _bits(operands: tuple[Any, ...]) -> torch.dtype:
     return dtype
 
 
-def _difference(operands: tuple[Any, ...]) -> torch.dtype:
+def _difference(operands: tuple[object, ...]) -> torch.dtype:
     if any(getattr(o, "dtype", type(o)) in (torch.bool, bool) for o in operands):
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
     return promoted(operands)
@@ -191,14 +191,14 @@ _register(
 
 
 @rule(aten.rsub.Scalar, aten.rsub.Tensor)
-def _rsub(a: Any, b: Any, alpha: Any = 1) -> TensorType:
+def _rsub(a: object, b: object, alpha: object = 1) -> TensorType:
     dtype = _difference((a, b))
     _check_alpha(dtype, alpha)
     return pointwise((b, a), dtype)
 
 
 @rule(aten.pow.Scalar)
-def _scalar_pow(a: Any, b: Operand) -> TensorType:
+def _scalar_pow(a: object, b: Operand) -> TensorType:
     return contiguous(promoted((a, b)), b.shape, b.device)
 
 
@@ -217,7 +217,7 @@ def _heaviside(x: Operand, values: Operand) -> Any:
 
 
 @rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def _div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorType:
+def _div_mode(a: object, b: object, *, rounding_mode: str | None = None) -> TensorType:
     dtype = promoted((a, b))
     return pointwise((a, b), floating(dtype) if rounding_mode is None else dtype)
 
@@ -241,25 +241,25 @@ def _gradient_second(gradient: Operand, x: Operand, *rest: Any) -> TensorType:
 
 
 @rule(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
-def _where(condition: Operand, a: Any, b: Any) -> Any:
+def _where(condition: Operand, a: object, b: object) -> Any:
     if type(a) is not TensorType or type(b) is not TensorType:
         return NotImplemented
     return pointwise((condition, a, b), promoted((a, b)), kept=1)
 
 
 @rule(aten.addcmul.default, aten.addcdiv.default)
-def _addc(x: Operand, a: Operand, b: Operand, *, value: Any = 1) -> TensorType:
+def _addc(x: Operand, a: Operand, b: Operand, *, value: object = 1) -> TensorType:
     return pointwise((x, a, b), promoted((x, a, b)))
 
 
 @rule(aten.lerp.Scalar, aten.lerp.Tensor)
-def _lerp(a: Operand, b: Operand, weight: Any) -> TensorType:
+def _lerp(a: Operand, b: Operand, weight: object) -> TensorType:
     operands = (a, b, weight) if type(weight) is TensorType else (a, b)
     return pointwise(operands, a.dtype)
 
 
 @rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(x: Operand, mask: Operand, value: Any) -> TensorType:
+def _masked_fill(x: Operand, mask: Operand, value: object) -> TensorType:
     shape, _ = pointwise_layout((x.shape, x.stride), (mask.shape, mask.stride))
     return contiguous(x.dtype, shape, common_device((x, mask)))
 
@@ -280,7 +280,7 @@ def _with_data(history: Operand, data: Operand) -> TensorType:
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default)
-def _fill(x: Operand, *value: Any) -> TensorType:
+def _fill(x: Operand, *value: object) -> TensorType:
     stride = stride_in_format(x.shape, x.stride, None)
     return tensor_type(x.dtype, x.shape, stride, x.device)
 
@@ -298,7 +298,7 @@ def _like(
     *,
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,
-    device: Any = None,
+    device: object = None,
     pin_memory: bool | None = None,
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
@@ -311,5 +311,5 @@ def _like(
 
 
 @rule(aten.full_like.default)
-def _full_like(x: Operand, value: Any, **options: Any) -> Any:
+def _full_like(x: Operand, value: object, **options: Any) -> Any:
     return _like(x, **options)

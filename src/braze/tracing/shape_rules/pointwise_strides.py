@@ -95,7 +95,7 @@ def _places(shape: Shape, order: list[int]) -> tuple[Any, ...]:
     return tuple(longer), tuple(sorted(behind.items()))
 
 
-def _is_one(size: Any) -> bool:
+def _is_one(size: object) -> bool:
     return type(size) is int and size == 1
 
 

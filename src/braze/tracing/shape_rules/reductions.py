@@ -27,7 +27,7 @@ def _dims(dims: Any, rank: int) -> set[int]:
     return found or set(range(rank))
 
 
-def reduced(x: Operand, dims: Any, keepdim: bool, dtype: torch.dtype) -> Any:
+def reduced(x: Operand, dims: object, keepdim: bool, dtype: torch.dtype) -> Any:
     """The result of reducing dimensions, for a contiguous tensor; the strides of others follow
     the operand's order, and are left to the meta kernel."""
     if not is_contiguous(x.shape, x.stride):
@@ -35,7 +35,7 @@ def reduced(x: Operand, dims: Any, keepdim: bool, dtype: torch.dtype) -> Any:
     return _row_major(x, dims, keepdim, dtype)
 
 
-def _row_major(x: Operand, dims: Any, keepdim: bool, dtype: torch.dtype) -> Any:
+def _row_major(x: Operand, dims: object, keepdim: bool, dtype: torch.dtype) -> Any:
     """The same where the result is row-major whatever the operand's strides are."""
     shape = x.shape
     gone = _dims(dims, len(shape))
@@ -58,7 +58,7 @@ def _sum_all(x: Operand, *, dtype: torch.dtype | None = None) -> TensorType:
 
 
 @rule(aten.sum.dim_IntList, aten.prod.dim_int)
-def _sum(x: Operand, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _sum(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return _row_major(x, dims, keepdim, _sum_dtype(x, dtype))
 
 
@@ -71,7 +71,7 @@ def _mean_all(x: Operand, *, dtype: torch.dtype | None = None) -> Any:
 
 
 @rule(aten.mean.dim)
-def _mean(x: Operand, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _mean(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> Any:
     dtype = dtype or x.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return NotImplemented
@@ -84,7 +84,7 @@ def _is_empty(x: Operand) -> bool:
 
 
 @rule(aten.amax.default, aten.amin.default)
-def _extreme(x: Operand, dims: Any = (), keepdim: bool = False) -> Any:
+def _extreme(x: Operand, dims: object = (), keepdim: bool = False) -> Any:
     if _is_empty(x):
         return NotImplemented
     return _row_major(x, dims, keepdim, x.dtype)
@@ -137,7 +137,7 @@ def _any_dim(x: Operand, dim: int, keepdim: bool = False) -> Any:
 
 @rule(aten.var.correction, aten.std.correction)
 def _variance(
-    x: Operand, dims: Any = None, *, correction: Any = None, keepdim: bool = False
+    x: Operand, dims: object = None, *, correction: object = None, keepdim: bool = False
 ) -> Any:
     if not x.dtype.is_floating_point:
         return NotImplemented
@@ -146,7 +146,7 @@ def _variance(
 
 @rule(aten.var_mean.correction, aten.std_mean.correction)
 def _variance_mean(
-    x: Operand, dims: Any = None, *, correction: Any = None, keepdim: bool = False
+    x: Operand, dims: object = None, *, correction: object = None, keepdim: bool = False
 ) -> Any:
     if not x.dtype.is_floating_point:
         return NotImplemented
@@ -182,7 +182,12 @@ def _topk(x: Operand, k: int, dim: int = -1, largest: bool = True, sorted: bool 
 
 @rule(aten.linalg_vector_norm.default)
 def _vector_norm(
-    x: Operand, order: Any = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+    x: Operand,
+    order: object = 2,
+    dims: object = None,
+    keepdim: bool = False,
+    *,
+    dtype: object = None,
 ) -> Any:
     if dtype is not None or not x.dtype.is_floating_point or 0 in x.shape:
         return NotImplemented

@@ -11,7 +11,7 @@ VIEW_RULES: dict[Any, Callable[..., Any]] = {}
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 
 
-def rule(*ops: Any) -> Callable[[_Rule], _Rule]:
+def rule(*ops: object) -> Callable[[_Rule], _Rule]:
     """Register a rule for overloads; a second rule for an overload is an error."""
 
     def register(function: _Rule) -> _Rule:

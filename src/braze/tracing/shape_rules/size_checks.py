@@ -18,7 +18,7 @@ from braze.tracing.shape_rules.strides import Operand, broadcast_shape
 from braze.tracing.shape_rules.views import wrap_dim
 
 
-def check_sizes(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> None:
+def check_sizes(op: torch._ops.OpOverload, args: tuple[object, ...]) -> None:
     """Raise what eager raises for sizes that the operator's meta kernel would take."""
     check = _CHECKS.get(op)
     if check is not None:
@@ -28,13 +28,13 @@ def check_sizes(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> None:
 # --- private -------------------------------------------------------------------------------------
 
 
-def _nothing_to_fold(op: torch._ops.OpOverload, x: Operand, dim: int = 0, *rest: Any) -> None:
+def _nothing_to_fold(op: torch._ops.OpOverload, x: Operand, dim: int = 0, *rest: object) -> None:
     name = op._schema.name.removeprefix("aten::")
     if x.shape and x.shape[wrap_dim(dim, len(x.shape))] == 0:
         raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
 
 
-def _empty_image(op: torch._ops.OpOverload, x: Operand, *rest: Any) -> None:
+def _empty_image(op: torch._ops.OpOverload, x: Operand, *rest: object) -> None:
     if 0 in x.shape[1:]:
         raise RuntimeError(
             f"Non-empty {len(x.shape)}D data tensor expected but got a tensor with sizes "
@@ -43,7 +43,7 @@ def _empty_image(op: torch._ops.OpOverload, x: Operand, *rest: Any) -> None:
 
 
 def _values_that_do_not_fit(
-    op: torch._ops.OpOverload, x: Operand, indices: Any, values: Operand, *rest: Any
+    op: torch._ops.OpOverload, x: Operand, indices: Any, values: Operand, *rest: object
 ) -> None:
     """As `index` has it: the indices' common shape where they are next to each other, else at the
     front. How many places a mask has is not known."""
@@ -68,7 +68,7 @@ def _values_that_do_not_fit(
 
 
 def _target_larger_than_input(
-    op: torch._ops.OpOverload, x: Operand, target: Operand, *rest: Any
+    op: torch._ops.OpOverload, x: Operand, target: Operand, *rest: object
 ) -> None:
     found = broadcast_shape((x.shape, target.shape))
     if found != x.shape:
@@ -78,7 +78,7 @@ def _target_larger_than_input(
 
 
 def _image_smaller_than_window(
-    op: torch._ops.OpOverload, x: Operand, kernel: Any, *rest: Any
+    op: torch._ops.OpOverload, x: Operand, kernel: Any, *rest: object
 ) -> None:
     image, window = x.shape[-3:], tuple(kernel) * (3 // len(kernel))
     if any(size < n for size, n in zip(image, window)):
@@ -90,7 +90,7 @@ def _image_smaller_than_window(
 
 
 def _labels_of_other_places(
-    op: torch._ops.OpOverload, x: Operand, target: Operand, *rest: Any
+    op: torch._ops.OpOverload, x: Operand, target: Operand, *rest: object
 ) -> None:
     places = (x.shape[0], *x.shape[2:])
     if len(places) == len(target.shape) == 3 and places != target.shape:

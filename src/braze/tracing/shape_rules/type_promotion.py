@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from braze.ir.types import TensorType
@@ -21,7 +19,7 @@ REAL_OF = {
 }
 
 
-def number_dtype(number: Any) -> torch.dtype:
+def number_dtype(number: object) -> torch.dtype:
     """The dtype that a Python number has in promotion."""
     if isinstance(number, bool):
         return torch.bool
@@ -35,7 +33,7 @@ def number_dtype(number: Any) -> torch.dtype:
     raise TypeError(f"no number: {number!r}")
 
 
-def promoted(operands: tuple[Any, ...]) -> torch.dtype:
+def promoted(operands: tuple[object, ...]) -> torch.dtype:
     """The dtype of `operands` (TensorType or numbers) together: sized tensors come before 0-dim
     ones, which come before numbers, unless the later have a higher kind."""
     first = operands[0]
@@ -83,7 +81,7 @@ def real_of(dtype: torch.dtype) -> torch.dtype:
     return REAL_OF.get(dtype, dtype)
 
 
-def common_device(operands: tuple[Any, ...]) -> torch.device:
+def common_device(operands: tuple[object, ...]) -> torch.device:
     """The device of the result; a 0-dim CPU tensor may stand beside any, and numbers alone make a
     tensor on the CPU. Raises as eager."""
     found: torch.device | None = None

@@ -21,14 +21,14 @@ View = tuple[TensorType, int]
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 
 
-def _view_rule(op: Any) -> Callable[[_Rule], _Rule]:
+def _view_rule(op: object) -> Callable[[_Rule], _Rule]:
     """Register a view's rule, also as the plain rule of the same overload."""
 
     def register(function: _Rule) -> _Rule:
         if op in VIEW_RULES or op in RULES:
             raise ValueError(f"two shape rules for {op}")
 
-        def plain(x: Operand, *args: Any, **kwargs: Any) -> Any:
+        def plain(x: Operand, *args: object, **kwargs: object) -> Any:
             result = function(x, 0, *args, **kwargs)
             if result is NotImplemented:
                 return result

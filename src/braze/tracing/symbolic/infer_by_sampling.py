@@ -42,7 +42,7 @@ Infer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 Ask = Callable[[Mapping[Symbol, int]], Any]
 
 
-def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer_by_probing(infer: Infer, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """What `infer` gives for numbers, for arguments with symbolic sizes."""
     sizes = list(dict.fromkeys(_sizes_in((args, kwargs))))
     facts: Facts = sizes[0].facts
@@ -102,7 +102,7 @@ def _are_conditions_met(
 
 
 def _fitted_to_probes(
-    facts: Facts, sizes: Sequence[SymbolicSize], first: Any, ask: Ask
+    facts: Facts, sizes: Sequence[SymbolicSize], first: object, ask: Ask
 ) -> tuple[Any] | None:
     """(The result in symbols,) that all probes agree with. Where those with smaller sizes than at
     hand do not, it is that of the others, and sizes are as large as now at least."""
@@ -128,7 +128,7 @@ def _fitted_to_probes(
 
 
 def _check_small(
-    infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any], facts: Facts, fitted: Any
+    infer: Infer, args: tuple[object, ...], kwargs: dict[str, object], facts: Facts, fitted: object
 ) -> None:
     """Numbers that the program computes may be zero or one: where the operator raises then, or
     gives another shape, the program checks that they are not."""
@@ -149,25 +149,25 @@ def _check_small(
             facts.require_other(size.now(), small)
 
 
-def _shapes(result: Any) -> Any:
+def _shapes(result: object) -> Any:
     if isinstance(result, (tuple, list)):
         return tuple(map(_shapes, result))
     return result.shape if isinstance(result, TensorType) else None
 
 
-def facts_of(arguments: Any) -> Facts | None:
+def facts_of(arguments: object) -> Facts | None:
     """What is known of the symbols among arguments and types; None where there are none."""
     for size in _sizes_in(arguments):
         return size.facts
     return None
 
 
-def has_symbols(arguments: Any) -> bool:
+def has_symbols(arguments: object) -> bool:
     """Whether a size among arguments and types is symbolic."""
     return facts_of(arguments) is not None
 
 
-def in_numbers(arguments: Any) -> Any:
+def in_numbers(arguments: object) -> Any:
     """The arguments at the sizes at hand, all of which are specialised."""
     sizes = list(_sizes_in(arguments))
     for size in sizes:
@@ -179,7 +179,7 @@ def in_numbers(arguments: Any) -> Any:
 # --- numbers for symbols -------------------------------------------------------------------------
 
 
-def _sizes_in(argument: Any) -> Iterable[SymbolicSize]:
+def _sizes_in(argument: object) -> Iterable[SymbolicSize]:
     if isinstance(argument, TensorType):
         yield from symbolic_among((*argument.shape, *argument.stride))
     elif isinstance(argument, (tuple, list)):
@@ -191,7 +191,7 @@ def _sizes_in(argument: Any) -> Iterable[SymbolicSize]:
         yield argument
 
 
-def dimensions_in(argument: Any) -> list[SymbolicSize]:
+def dimensions_in(argument: object) -> list[SymbolicSize]:
     """The symbolic sizes among arguments, without strides."""
     if isinstance(argument, TensorType):
         return [*symbolic_among(argument.shape)]
@@ -202,7 +202,7 @@ def dimensions_in(argument: Any) -> list[SymbolicSize]:
     return [argument] if isinstance(argument, SymbolicSize) else []
 
 
-def _numbers(argument: Any, facts: Facts, values: Mapping[Symbol, int]) -> Any:
+def _numbers(argument: object, facts: Facts, values: Mapping[Symbol, int]) -> Any:
     """The arguments at some values of the symbols."""
     if isinstance(argument, TensorType):
         shape, stride = (
@@ -323,7 +323,7 @@ class _Candidates:
                     return made * line[0] + line[1]
         return None
 
-    def note(self, size: Any, numbers: Sequence[int]) -> None:
+    def note(self, size: object, numbers: Sequence[int]) -> None:
         """A result's size may explain other numbers."""
         if isinstance(size, SymbolicSize):
             self.known.append((size, list(numbers)))

@@ -31,7 +31,7 @@ _Rule: TypeAlias = Callable[..., Any]
 _CPU = torch.device("cpu")
 
 
-def known_size(tracer: Tracer, fake: Any) -> SymbolicSize | None:
+def known_size(tracer: Tracer, fake: object) -> SymbolicSize | None:
     """The symbolic integer that a fake tensor of one element on the CPU holds, where its operators
     read nothing but sizes and numbers; else None."""
     if tracer.facts is None or type(fake) is not TracedTensor:
@@ -67,19 +67,19 @@ def _evaluate(value: Value, recorder: GraphRecorder, literals: dict[Value, torch
     return calculate(*operands, **kwargs)
 
 
-def _same(number: Any, *further: Any, **options: Any) -> Any:
+def _same(number: object, *further: object, **options: object) -> Any:
     return number if _is_integer(number) else None
 
 
-def _full(shape: Sequence[Any], number: Any, **options: Any) -> Any:
+def _full(shape: Sequence[object], number: object, **options: object) -> Any:
     return _same(number)
 
 
-def _added(left: Any, right: Any, alpha: Any = 1) -> Any:
+def _added(left: object, right: Any, alpha: Any = 1) -> Any:
     return left + alpha * right if _is_integer(left, right, alpha) else None
 
 
-def _subtracted(left: Any, right: Any, alpha: Any = 1) -> Any:
+def _subtracted(left: object, right: Any, alpha: object = 1) -> Any:
     return _added(left, -right, alpha)
 
 
@@ -94,7 +94,7 @@ def _divided(left: Any, right: Any, rounding_mode: str | None = None) -> Any:
     return left // right if _is_known(left, 0) and _is_known(right, 1) else None
 
 
-def _floor_divided(left: Any, right: Any) -> Any:
+def _floor_divided(left: object, right: object) -> Any:
     return _divided(left, right, "floor")
 
 
@@ -108,7 +108,7 @@ def _negated(number: Any) -> Any:
     return -number
 
 
-def _is_integer(*operands: Any) -> bool:
+def _is_integer(*operands: object) -> bool:
     return all(type(n) is int or isinstance(n, SymbolicSize) for n in operands)
 
 

@@ -59,7 +59,7 @@ class SizeRewriter:
         """A size; whatever else is an argument stays."""
         return self._size(size)
 
-    def sizes(self, sizes: Iterable[Any]) -> tuple[Any, ...]:
+    def sizes(self, sizes: Iterable[object]) -> tuple[Any, ...]:
         """Several sizes."""
         size = self._size
         return tuple([n if type(n) is int else size(n) for n in sizes])
@@ -181,7 +181,7 @@ class Expressions(SizeRewriter):
     def of_data(self, graph: Graph) -> Graph:
         """A graph whose sizes are expressions already, as they are known at the end."""
 
-        def known(size: Any) -> Any:
+        def known(size: object) -> Any:
             return simplified(self.final(size)) if type(size) is Expr else size
 
         return SizeRewriter(known, self.facts.final_symbol).rewritten(graph)
@@ -285,7 +285,7 @@ def retraced(graph: Graph) -> tuple[Graph, Facts]:
     for symbol, expr in derived.items():
         facts.wrap_value(symbol, expr)
 
-    def live(size: Any) -> Any:
+    def live(size: object) -> Any:
         return of_expression(facts, size) if type(size) is Expr else size
 
     return SizeRewriter(live).rewritten(graph), facts
@@ -297,5 +297,5 @@ def _sizes_of(node: Node) -> Iterable[Expr]:
             yield from (size for size in value.type.shape if type(size) is Expr)
 
 
-def _are_numbers(sizes: tuple[Any, ...]) -> bool:
+def _are_numbers(sizes: tuple[object, ...]) -> bool:
     return _INT.issuperset(map(type, sizes))

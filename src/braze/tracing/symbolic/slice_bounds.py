@@ -80,7 +80,7 @@ def _from_end(size: Any, count: Any) -> Any:
     return _lesser(_greater(size - count, 0), size)
 
 
-def _is_left_open(size: Any, count: Any) -> bool:
+def _is_left_open(size: object, count: Any) -> bool:
     """Whether `size >= count` is not known, and better not assumed: it does not hold of the sizes
     at hand, or the user wants one program for all."""
     if not isinstance(size, SymbolicSize) or is_computed(size, count):

@@ -66,7 +66,7 @@ def free_copy(x: TracedTensor, sizes: Shape) -> TracedTensor | None:
     return made
 
 
-def _note(free_copies: list[Any], made: Place, copied: Place) -> None:
+def _note(free_copies: list[object], made: Place, copied: Place) -> None:
     base, source = made.base or made, copied.base or copied
     base.may_be_view = True
     free_copies.append(FreeCopy(base, source, source.version))
@@ -80,12 +80,12 @@ def _is_in_order(kind: TensorType) -> bool:
     return all(known_less(left, right) is False for left, right in itertools.pairwise(steps))
 
 
-def is_free(x: Any) -> bool:
+def is_free(x: object) -> bool:
     """Whether a value is a fake tensor whose memory is a free copy's."""
     return type(x) is TracedTensor and (x.place.base or x.place).may_be_view
 
 
-def _tensors(values: Iterable[Any]) -> Iterable[TracedTensor]:
+def _tensors(values: Iterable[object]) -> Iterable[TracedTensor]:
     for value in values:
         if type(value) is TracedTensor:
             yield value
@@ -113,7 +113,11 @@ _MAY_COPY = frozenset("flatten ravel reshape reshape_as".split())
 
 
 def check_call(
-    free_copies: list[Any], name: str, arguments: Sequence[Any], result: Any, did_nothing: bool
+    free_copies: list[object],
+    name: str,
+    arguments: Sequence[object],
+    result: object,
+    did_nothing: bool,
 ) -> None:
     """CopySeen where a call shows what a free copy is. name: as a user writes it; did_nothing:
     whether it called no operator."""
@@ -136,7 +140,7 @@ _TELL_LAZY = frozenset(
 )
 
 
-def is_lazy(x: Any) -> bool:
+def is_lazy(x: object) -> bool:
     """Whether a value is a fake tensor that eager has with its conjugate or negative bit set, or a
     view of one."""
     return type(x) is TracedTensor and (x.place.base or x.place).is_lazy
@@ -147,7 +151,7 @@ def shares_lazily(x: Any) -> bool:
     return is_lazy(x) and not (x.place.base or x.place).is_inner
 
 
-def note_inner(new_lazy: list[tuple[Place, Place]], arguments: Sequence[Any]) -> None:
+def note_inner(new_lazy: list[tuple[Place, Place]], arguments: Sequence[object]) -> None:
     """After a call: what it made lazily of values of its own (the conjugate that `ifft` ends with)
     shares memory with nothing that the program has. It may leave the frame as numbers."""
     given = {x.place.base or x.place for x in _tensors(arguments)}
@@ -156,7 +160,7 @@ def note_inner(new_lazy: list[tuple[Place, Place]], arguments: Sequence[Any]) ->
     new_lazy.clear()
 
 
-def check_lazy(name: str, arguments: Sequence[Any]) -> None:
+def check_lazy(name: str, arguments: Sequence[object]) -> None:
     """CopySeen where a call tells such a tensor from its numbers. name: as a user writes it."""
     if any(map(is_lazy, _tensors(arguments))) and not _TELL_LAZY.isdisjoint(name.split(".")):
         raise CopySeen
@@ -189,7 +193,9 @@ _NEEDS_A_LAYOUT = frozenset(
 SHOWN_TO_AUTOGRAD = frozenset({"aten::mm", "aten::addmm"})
 
 
-def check_unseen(recorder: GraphRecorder, free_copies: list[Any], results: Iterable[Any]) -> None:
+def check_unseen(
+    recorder: GraphRecorder, free_copies: list[Any], results: Iterable[object]
+) -> None:
     """CopySeen where what was recorded, or a result, shows what a free copy is."""
     for each in free_copies:
         if each.copy.version or each.source.version != each.version:

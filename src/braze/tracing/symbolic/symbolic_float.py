@@ -145,7 +145,7 @@ class SymbolicFloat(torch.SymFloat):
         """Needs the number."""
         return float(self).hex()
 
-    def __deepcopy__(self, memory: Any) -> Any:
+    def __deepcopy__(self, memory: object) -> Any:
         return self
 
     def __copy__(self) -> Any:
@@ -184,7 +184,7 @@ class SymbolicFloat(torch.SymFloat):
         return self
 
 
-def holds_number(tracer: Tracer, tensor: Any) -> bool:
+def holds_number(tracer: Tracer, tensor: object) -> bool:
     """Whether the number that a tensor holds can be computed with in the graph."""
     if not tracer.gives_numbers or type(tensor) is not TracedTensor:
         return False
@@ -193,7 +193,7 @@ def holds_number(tracer: Tracer, tensor: Any) -> bool:
     return plain and kind.shape == () and kind.device.type == "cpu"
 
 
-def tensor_of_number(tracer: Tracer, number: Any) -> Any:
+def tensor_of_number(tracer: Tracer, number: object) -> Any:
     """The tensor that eager makes of a number in the place of a tensor: of the widest type."""
     kinds = {bool: torch.bool, complex: torch.complex128, float: torch.float64}
     kinds[SymbolicFloat] = torch.float64
@@ -204,7 +204,7 @@ def tensor_of_number(tracer: Tracer, number: Any) -> Any:
 NUMBERS = frozenset({bool, int, float, complex, SymbolicSize, SymbolicFloat})
 
 
-def with_tensor(tracer: Tracer, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_tensor(tracer: Tracer, op: Any, args: tuple[object, ...]) -> tuple[Any, ...]:
     """Arguments of an operator among which is no tensor, where the first, a number, is to be one:
     C++ gives the tensor that it made of a number as the number."""
     if not isinstance(op._schema.arguments[0].type, torch.TensorType):
@@ -239,7 +239,9 @@ def float_of(tracer: Tracer, size: ProgramInt) -> SymbolicFloat:
     return known
 
 
-def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float]) -> SymbolicFloat:
+def calculated(
+    op: Any, operands: tuple[object, ...], python: Callable[..., float]
+) -> SymbolicFloat:
     """An operator of ATen on symbolic floats and numbers; `python` does the same on numbers."""
     tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
     values = [number_value(tracer, x) for x in operands]
@@ -256,7 +258,7 @@ def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float])
 
 
 def chosen(
-    compare: Any, best: Any, other: Any, python: Callable[[Any, Any], float]
+    compare: Any, best: object, other: object, python: Callable[[object, object], float]
 ) -> SymbolicFloat:
     """`other` where `compare` says so of it and `best`, else `best`; `python` does the same."""
     operands = (best, other)
@@ -267,7 +269,7 @@ def chosen(
     return _made(tracer, value, operands, python)
 
 
-def compared(sign: str, left: Any, right: Any) -> Value:
+def compared(sign: str, left: object, right: object) -> Value:
     """A comparison of numbers, as a tensor."""
     tracer = next(x.tracer for x in (left, right) if type(x) is SymbolicFloat)
     values = [number_value(tracer, x) for x in (left, right)]
@@ -294,7 +296,7 @@ _COMPARE = {
 
 
 def _made(
-    tracer: Tracer, value: Value, operands: tuple[Any, ...], python: Callable[..., float]
+    tracer: Tracer, value: Value, operands: tuple[object, ...], python: Callable[..., float]
 ) -> SymbolicFloat:
     """A calculated number, with what it is now where the operands are known."""
     made = tracer.fake_for(value)
@@ -334,7 +336,7 @@ def _not_zero(emit: _Emit, values: Sequence[Value], result: Value) -> Value:
     return emit(aten.ne.Scalar, (values[1], 0), {})
 
 
-def _not(comparison: Any) -> _RaisesUnless:
+def _not(comparison: object) -> _RaisesUnless:
     def otherwise(emit: _Emit, values: Sequence[Value], result: Value) -> Value:
         return emit(aten.logical_not.default, (emit(comparison, (values[0], 0), {}),), {})
 
@@ -369,7 +371,7 @@ def _is_positive(operand: Any) -> bool:
     return bool(operand > 0)
 
 
-def _ratio_of(operands: tuple[Any, ...], python: Any) -> tuple[Any, Any] | None:
+def _ratio_of(operands: tuple[object, ...], python: object) -> tuple[Any, Any] | None:
     """Of a size times a small fraction, and of a quotient of such: nothing was rounded before."""
     if python not in (operator.mul, operator.truediv) or not all(map(_is_positive, operands)):
         return None
@@ -430,14 +432,14 @@ _ON_NUMBERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _binary(op: Any, python: Callable[..., Any]) -> tuple[Any, Any]:
-    def forward(self: SymbolicFloat, other: Any) -> Any:
+def _binary(op: object, python: Callable[..., object]) -> tuple[Any, Any]:
+    def forward(self: SymbolicFloat, other: object) -> Any:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
         return _safely(op, self, other, python)
 
-    def reflected(self: SymbolicFloat, other: Any) -> Any:
+    def reflected(self: SymbolicFloat, other: object) -> Any:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
@@ -446,7 +448,7 @@ def _binary(op: Any, python: Callable[..., Any]) -> tuple[Any, Any]:
     return forward, reflected
 
 
-def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
+def _safely(op: object, left: Any, right: Any, python: Callable[..., Any]) -> Any:
     """An operator of two numbers. Where Python may raise, or give a complex number, a number from
     outside is guarded to be positive, or taken as it is."""
     if python is operator.truediv or python is operator.pow:
@@ -490,29 +492,29 @@ def _may_overflow(base: Any, exponent: Any) -> bool:
 _LARGEST_POWER = 21  # of a size, which has less than 48 bits
 
 
-def is_safe(operand: Any) -> bool:
+def is_safe(operand: object) -> bool:
     """Whether Python neither raises for this divisor (or base) nor gives a complex number."""
     return type(operand) in (int, float, SymbolicFloat) and _is_positive(operand)
 
 
-def is_guarded_positive(operand: Any) -> bool:
+def is_guarded_positive(operand: object) -> bool:
     """Whether a number from outside is positive, which ties the program to that alone."""
     if type(operand) is not SymbolicFloat or operand.compared is None or not operand.hint:
         return False
     return operand.hint > 0 and bool(operand > 0)
 
 
-def is_from_outside(number: Any) -> bool:
+def is_from_outside(number: object) -> bool:
     """Whether a number is a symbolic float that depends on no tensor."""
     return type(number) is SymbolicFloat and number.hint is not None
 
 
-def _known(number: Any) -> Any:
+def _known(number: object) -> Any:
     """A symbolic size as the number that it is: the program is tied to it."""
     return int(number) if isinstance(number, torch.SymInt) else number
 
 
-def _unary(op: Any, python: Callable[..., Any]) -> Any:
+def _unary(op: object, python: Callable[..., Any]) -> Any:
     return lambda self: calculated(op, (self,), python)
 
 

@@ -31,7 +31,7 @@ _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.
 _Types: TypeAlias = Callable[[TensorType, dict[str, Any], Any], Any]
 
 
-def holds_integer(tracer: Tracer, tensor: Any) -> bool:
+def holds_integer(tracer: Tracer, tensor: object) -> bool:
     """Whether the integer that a tensor holds can be a symbol."""
     if not tracer.gives_integers or type(tensor) is not TracedTensor:
         return False
@@ -84,7 +84,7 @@ def _new_symbol(
 def _data_sized(types: _Types) -> Any:
     """The special call of an operator that returns results of these types."""
 
-    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         names = [argument.name for argument in op._schema.arguments]
         given = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
         given |= {**dict(zip(names, args)), **kwargs}
@@ -113,7 +113,7 @@ def _data_sized(types: _Types) -> Any:
     return call
 
 
-def _fakes(result: Any, differentiable: bool) -> Any:
+def _fakes(result: object, differentiable: bool) -> Any:
     if isinstance(result, tuple):
         rest = tuple([_fakes(r, False) for r in result[1:]])
         return (_fakes(result[0], differentiable), *rest)
@@ -121,20 +121,20 @@ def _fakes(result: Any, differentiable: bool) -> Any:
     return new_fake(Place(result.type, result, 0, differentiable))
 
 
-def _dense(kind: TensorType, shape: tuple[Any, ...], dtype: torch.dtype | None = None) -> Any:
+def _dense(kind: TensorType, shape: tuple[object, ...], dtype: torch.dtype | None = None) -> Any:
     return tensor_type(dtype or kind.dtype, shape, contiguous_stride(shape), kind.device)
 
 
-def _nonzero(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
+def _nonzero(kind: TensorType, given: dict[str, object], size: object) -> Any:
     """Row-major; eager's is transposed. What follows would have to know that there are rows."""
     return _dense(kind, (size, len(kind.shape)), torch.int64)
 
 
-def _row(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
+def _row(kind: TensorType, given: dict[str, object], size: object) -> Any:
     return _dense(kind, (size,))
 
 
-def _bincount(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
+def _bincount(kind: TensorType, given: dict[str, Any], size: object) -> Any:
     weights = given["weights"]
     if weights is None:
         return _dense(kind, (size,), torch.int64)
@@ -142,7 +142,7 @@ def _bincount(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
     return _dense(kind, (size,), torch.float32 if single else torch.float64)
 
 
-def _unique(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
+def _unique(kind: TensorType, given: dict[str, object], size: object) -> Any:
     """Of `_unique2` and `unique_consecutive`: results that are not asked for are empty."""
     if given.get("dim") is not None:
         return _unique_dim(kind, given, size)
@@ -155,7 +155,7 @@ def _unique(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
     )
 
 
-def _unique_dim(kind: TensorType, given: dict[str, Any], size: Any) -> Any:
+def _unique_dim(kind: TensorType, given: dict[str, Any], size: object) -> Any:
     """Slices lie one behind the other in the result, if there are any."""
     dim = given["dim"] % len(kind.shape)
     shape = (*kind.shape[:dim], size, *kind.shape[dim + 1 :])

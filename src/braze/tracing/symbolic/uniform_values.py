@@ -82,7 +82,9 @@ class _Evaluation:
         found: torch.Tensor = results[outputs.index(value)]
         return found if _fits(found, kind) else None
 
-    def _applied(self, op: Any, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def _applied(
+        self, op: Any, kind: TensorType, args: list[object], kwargs: dict[str, object]
+    ) -> Any:
         fill = _FILLS.get(op)
         if fill is not None:
             number = fill if not callable(fill) else fill(args, kwargs)
@@ -101,7 +103,7 @@ class _Evaluation:
             given = [self._whole(argument) for argument in args]
         return op(*given, **named)
 
-    def bound(self, argument: Any) -> Any:
+    def bound(self, argument: object) -> Any:
         """An argument with values in place of names. Raises _DependsOnInputs."""
         if isinstance(argument, Value):
             found = self.of(argument)
@@ -114,7 +116,7 @@ class _Evaluation:
             raise _DependsOnInputs
         return argument
 
-    def _whole(self, argument: Any) -> Any:
+    def _whole(self, argument: object) -> Any:
         """The same with all elements of each value."""
         if isinstance(argument, (tuple, list)):
             return [self._whole(item) for item in argument]
@@ -144,7 +146,7 @@ class _Evaluation:
         return facts is not None and facts.follows(Relation(expr - 1, ">=")) is True
 
 
-def _is_one(size: Any) -> bool:
+def _is_one(size: object) -> bool:
     return isinstance(size, int) and size == 1
 
 
@@ -166,12 +168,16 @@ def _fits(found: torch.Tensor, kind: TensorType) -> bool:
     )
 
 
-def _expand(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _expand(
+    known: _Evaluation, kind: TensorType, args: list[object], kwargs: dict[str, object]
+) -> Any:
     found = known.bound(args[0])
     return found.reshape((1,) * (len(kind.shape) - found.dim()) + tuple(found.shape))
 
 
-def _select(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _select(
+    known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, object]
+) -> Any:
     found, dim = known.bound(args[0]), args[1] if len(args) > 1 else 0
     index = args[2] if len(args) > 2 else 0
     if dim % found.dim() in known.compact(args[0]):
@@ -182,7 +188,9 @@ def _select(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[
 def _rearranged(op: Any) -> _Rule:
     """An operator that moves dimensions, or adds one of size one."""
 
-    def rule(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def rule(
+        known: _Evaluation, kind: TensorType, args: list[object], kwargs: dict[str, Any]
+    ) -> Any:
         given = [known.bound(argument) for argument in args]
         return op(*given, **{name: known.bound(one) for name, one in kwargs.items()})
 
