@@ -40,6 +40,7 @@ from braze.capture.state.reconstruction_calls import (
 )
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import MAPPINGS, ordered_items
+from braze.capture.state.tensor_attributes import computed_attributes
 from braze.capture.tensors.super_proxy import SuperOfTensor
 from braze.capture.tensors.wrapper_subclasses import rebuilt_wrapper
 from braze.capture.training.autograd_history import used_up_recipe
@@ -175,7 +176,7 @@ class Reconstructor:
         if cls is Unread:
             return FromSource(value.source)
         if cls is TracedTensor:
-            return self._tensor(value)
+            return self._with_attributes(self._tensor(value), value)
         if cls is WrapperFake:
             return self._wrapper(value)
         if cls is FakeArray:
@@ -271,6 +272,15 @@ class Reconstructor:
         cls = self._guard_context.classes_of.get(id(value))
         if cls is not None and cls is not torch.Tensor:
             return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))
+        return made
+
+    def _with_attributes(self, made: Recipe, value: TracedTensor) -> Recipe:
+        """A computed tensor's recipe, with the attributes that the program gave it."""
+        held = computed_attributes(value)
+        if type(made) is not FromSource and held:
+            self._recipes[id(value)] = made  # an attribute may lead to the tensor itself
+            attributes = [(name, self.recipe(item)) for name, item in held.items()]
+            self.fills.append(FillInstance(made, tuple(attributes)))
         return made
 
     def _wrapper(self, value: WrapperFake) -> Recipe:

@@ -25,6 +25,7 @@ import torch
 from braze.capture.calls.torch_calls import call_name, leaf_call
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
 from braze.capture.state.guard_context import TENSORS
+from braze.capture.state.tensor_attributes import was_given_attributes
 from braze.capture.training.autograd_functions import OperatorFunction, apply_function
 from braze.compat.torch.custom_ops import (
     RegisteredGradient,
@@ -37,6 +38,7 @@ from braze.compat.torch.custom_ops import (
 )
 from braze.compat.torch.dispatcher import WithoutMode, has_python_kernel_for_all
 from braze.frozen import frozen
+from braze.tracing.fake_tensor import TracedTensor
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -56,6 +58,8 @@ def call_operator(
     if not (options is not None and options.fullgraph) and has_python_kernel_for_all(function):
         # It would really be called while the frame is captured, and what it reads is not guarded.
         raise BreakRequested("unsupported-tensor", f"{function}, whose kernel is Python code")
+    if not str(function).startswith(("aten.", "prims.")):
+        _check_attributes(interpreter, function, [*args, *kwargs.values()])
     definition = definition_of(function)
     inner = None if definition is None else _inner(definition, args, kwargs)
     if torch.is_grad_enabled() and not interpreter.transforms and _is_tracked((args, kwargs)):
@@ -79,6 +83,17 @@ def call_operator(
 
 # What PyTorch says of operators whose results' sizes nobody can tell without running them.
 _LACKS_FAKE = ("There was no fake impl registered", "(as opposed to FakeTensors)")
+
+
+def _check_attributes(interpreter: Interpreter, function: Any, values: list[Any]) -> None:
+    """Break where a tensor has an attribute that the frame set, which an operator's Python code may
+    read: that runs with the graph, whose tensors have none yet."""
+    for value in values:
+        if type(value) is list or type(value) is tuple:
+            _check_attributes(interpreter, function, list(value))
+        elif type(value) is TracedTensor and was_given_attributes(interpreter, value):
+            detail = f"{function} of a tensor with attributes of the program's own"
+            raise BreakRequested("unsupported-tensor", detail)
 
 
 def _inner(definition: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

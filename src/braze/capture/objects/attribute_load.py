@@ -30,7 +30,8 @@ from braze.capture.state.guard_context import (
 )
 from braze.capture.state.reentrant_calls import code_of
 from braze.capture.state.side_effects import DELETED
-from braze.capture.tensors.attributes import FORBIDDEN, has_of_its_own, load_tensor_attribute
+from braze.capture.state.tensor_attributes import has_own_attribute
+from braze.capture.tensors.attributes import FORBIDDEN, load_tensor_attribute
 from braze.capture.tensors.super_proxy import SuperOfTensor
 from braze.capture.training.saved_tensors import call_of_getter
 from braze.compat.python.stdlib import name_in_errors, name_of_slotted
@@ -178,8 +179,7 @@ def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[Any, A
             guard_context.type_of(owner), name
         )  # guarded: a program may replace it
         is_plain = type(method) is types.MethodDescriptorType
-        is_computed = interpreter.tracer.real_of(owner) is None
-        if is_plain and (is_computed or not has_of_its_own(interpreter, owner, name)):
+        if is_plain and not has_own_attribute(interpreter, owner, name):
             return method, owner
     return load_attribute(interpreter, owner, name), NULL
 

@@ -24,9 +24,11 @@ from braze.capture.objects.module_attributes import store_module_attribute
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.state.side_effects import DELETED
 from braze.capture.state.special_methods import check_given_up
+from braze.capture.state.tensor_attributes import delete_tensor_attribute
 from braze.capture.tensors.attributes import store_tensor_attribute
 from braze.ir.captured.guard import ABSENT
 from braze.ir.captured.source import ObjectSource
+from braze.tracing.fake_tensor import TracedTensor
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -70,6 +72,9 @@ _NUMBERS = frozenset({int, float, bool})
 def store_generic(interpreter: Interpreter, owner: Any, name: str, value: object) -> None:
     """`object.__setattr__`."""
     guard_context = interpreter.guard_context
+    if type(owner) in TENSORS:
+        store_tensor_attribute(interpreter, owner, name, value)
+        return
     owner = _number(guard_context, owner)
     if issubclass(type(owner), type):
         _change_class(interpreter, owner, name, value)
@@ -134,6 +139,9 @@ def delete_attribute(interpreter: Interpreter, owner: object, name: str) -> None
     if id(owner) in guard_context.proxies:
         delete_attribute(interpreter, referent(guard_context, owner), name)
         return
+    if type(owner) is TracedTensor:
+        delete_tensor_attribute(interpreter, owner, name)
+        return
     method = guard_context.lookup(type(owner), "__delattr__")
     if type(method) is types.FunctionType or is_of_items(method):
         interpreter.call(method, owner, name)
@@ -154,6 +162,9 @@ def _is_other_half(guard_context: GuardContext, meta: object, kind: type, name: 
 def delete_generic(interpreter: Interpreter, owner: Any, name: str) -> None:
     """`object.__delattr__`."""
     guard_context = interpreter.guard_context
+    if type(owner) is TracedTensor:
+        delete_tensor_attribute(interpreter, owner, name)
+        return
     owner = _number(guard_context, owner)
     if issubclass(type(owner), type):
         _change_class(interpreter, owner, name, DELETED)

@@ -9,8 +9,14 @@ import torch
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import ask_view, check_original, leaf_call, traced
-from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
+from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import CONSTANTS
+from braze.capture.state.tensor_attributes import (
+    dict_of_tensor,
+    has_own_attribute,
+    load_own_attribute,
+    store_own_attribute,
+)
 from braze.capture.tensors.wrapper_attributes import (
     load_wrapper_attribute,
     store_wrapper_attribute,
@@ -67,11 +73,11 @@ def load_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) -> A
         raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
     meta = interpreter.guard_context.lookup(cls, name)
     if meta is ABSENT:
-        return _instance_attribute(interpreter, tensor, real, name)
+        return load_own_attribute(interpreter, tensor, name)
     if name not in _TENSOR_NAMES:
-        return _subclass_attribute(interpreter, tensor, real, cls, name)
-    if not hasattr(type(meta), "__set__") and has_of_its_own(interpreter, tensor, name):
-        return _instance_attribute(interpreter, tensor, real, name)
+        return _subclass_attribute(interpreter, tensor, cls, name)
+    if not hasattr(type(meta), "__set__") and has_own_attribute(interpreter, tensor, name):
+        return load_own_attribute(interpreter, tensor, name)
     if type(meta) in (types.MethodDescriptorType, types.FunctionType):
         return types.MethodType(meta, tensor)
     if type(meta) is types.GetSetDescriptorType:
@@ -178,17 +184,15 @@ def _refuses_changes(interpreter: Interpreter, tensor: Any) -> bool:
     return refuses_changed_memory(real)
 
 
-def _subclass_attribute(
-    interpreter: Interpreter, tensor: object, real: object, cls: type, name: str
-) -> Any:
+def _subclass_attribute(interpreter: Interpreter, tensor: object, cls: type, name: str) -> Any:
     """What a subclass of Tensor defines beside what every tensor has."""
     meta = interpreter.guard_context.lookup(cls, name)
     kind = type(meta)
     if kind is property:
         interpreter.guard_context.source_of_function(meta)
         return interpreter.call(meta.fget, tensor)
-    if has_of_its_own(interpreter, tensor, name):
-        return _instance_attribute(interpreter, tensor, real, name)
+    if has_own_attribute(interpreter, tensor, name):
+        return load_own_attribute(interpreter, tensor, name)
     if kind is types.FunctionType:
         interpreter.guard_context.source_of_function(meta)
         return types.MethodType(meta, tensor)
@@ -203,7 +207,7 @@ def _subclass_attribute(
 def _class_or_dict(interpreter: Interpreter, tensor: object, name: str) -> Any:
     if name == "__class__":
         return interpreter.guard_context.type_of(tensor)
-    raise BreakRequested("unsupported-tensor", "Tensor.__dict__")
+    return dict_of_tensor(interpreter, tensor)
 
 
 _GRAD: Any = torch.Tensor.grad
@@ -225,46 +229,10 @@ def _gradient(interpreter: Interpreter, tensor: object, real: Any) -> Any:
     return guard_context.reads[key]
 
 
-def _instance_attribute(interpreter: Interpreter, tensor: object, real: object, name: str) -> Any:
-    """What a program hung on a tensor itself (`param.no_decay = True`)."""
-    guard_context = interpreter.guard_context
-    if real is not None:
-        source = guard_context.known[id(tensor)][1]
-        key = (id(tensor), name)
-        if key in guard_context.reads:
-            return guard_context.reads[key]
-        space = real.__dict__
-        if name in space:
-            guard_context.reads[key] = guard_context.wrap_value(
-                space[name], AttributeSource(source, name)
-            )
-            return guard_context.reads[key]
-        guard_context.guard_lacks_attribute(space, real, name)
-    cls = guard_context.type_of(tensor)
-    fallback = guard_context.lookup(cls, "__getattr__")
-    if type(fallback) is types.FunctionType:
-        return interpreter.call(fallback, tensor, name)
-    raise ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
-
-
-def has_of_its_own(interpreter: Interpreter, tensor: Any, name: str) -> bool:
-    """Whether a tensor itself has an attribute that hides its class's. That a tensor of PyTorch's
-    own classes has none is not guarded: every method of every parameter would cost a call."""
-    real = interpreter.tracer.real_of(tensor)
-    if real is None:
-        return False
-    guard_context, space = interpreter.guard_context, real.__dict__
-    if name in space:
-        return True
-    if type(real) is not torch.Tensor and type(real) is not torch.nn.Parameter:
-        guard_context.guard_lacks_attribute(space, real, name)
-    return False
-
-
 def store_tensor_attribute(
     interpreter: Interpreter, tensor: object, name: str, value: object
 ) -> None:
-    """`tensor.name = value`: `grad` and `data` of an input are kept back; else it breaks."""
+    """`tensor.name = value`: what the class keeps (`grad`, `data`), or an attribute of its own."""
     if type(tensor) is WrapperFake:
         store_wrapper_attribute(interpreter, tensor, name, value)
         return
@@ -285,7 +253,7 @@ def store_tensor_attribute(
         note_dropped(interpreter, tensor, value)
         interpreter.side_effects.slots[(id(tensor), "grad")] = (tensor, value)
         return
-    raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")
+    store_own_attribute(interpreter, tensor, name, value)
 
 
 def _check_gradient(tensor: object, value: object) -> None:

@@ -22,6 +22,7 @@ from braze.capture.calls.torch_calls import begin_leaf, unnoted_call
 from braze.capture.frames.control_signals import BreakRequested
 from braze.capture.state.guard_context import TENSORS
 from braze.capture.state.reconstruction_calls import rebuild_leaf
+from braze.capture.state.tensor_attributes import has_attributes
 from braze.compat.torch.autograd_engine import is_piece
 from braze.compat.torch.dispatcher import TorchFunction, storage_identity, torch_function_of
 from braze.ir.captured.frame import FromConstant, NewCall, Recipe
@@ -193,7 +194,7 @@ def deepcopy_tensor(
         torch_function_of(guard_context.type_of(tensor)) is TorchFunction.NONE
         and is_dense(shape, stride)
         and place.offset == 0
-        and not getattr(real, "__dict__", None)
+        and not has_attributes(interpreter, tensor)
         and interpreter.attribute(tensor, "grad") is None
         and (id(memo), key) not in guard_context.deep_copies
     )

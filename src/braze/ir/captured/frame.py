@@ -135,9 +135,9 @@ Recipe: TypeAlias = (
 @final
 @frozen(eq=False)
 class FillInstance:
-    """Give a NewInstance, or what a NewCall made, its state: `__dict__` entries in order, slots by
-    their descriptors (a dict may have an entry of a slot's name), and the contents of the builtin
-    container that it extends, written through that base class."""
+    """Give a NewInstance, what a NewCall made, or a graph's result its state: `__dict__` entries
+    in order, slots by their descriptors (a dict may have an entry of a slot's name), and the
+    contents of the builtin container that it extends, written through that base class."""
 
     target: Recipe
     attributes: tuple[tuple[str, Recipe], ...]

@@ -464,7 +464,8 @@ def _parts(recipe: Recipe) -> list[Recipe]:
 
 def _fills_new_instance(effect: Effect) -> TypeGuard[FillInstance]:
     """Whether the effect is a part of building, done before anything that existed changes."""
-    return isinstance(effect, FillInstance) and isinstance(effect.target, (NewInstance, NewCall))
+    made = (NewInstance, NewCall, FromGraph)
+    return isinstance(effect, FillInstance) and isinstance(effect.target, made)
 
 
 def _fill_operands(effect: FillInstance) -> list[Recipe]:
