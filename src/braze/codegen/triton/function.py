@@ -20,6 +20,7 @@ from braze.codegen.triton.forms import forms_of_kernel
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.online import OnlinePass, Pair, PairFold, plan_passes
 from braze.codegen.triton.operators import TYPES
+from braze.codegen.triton.pairs import find_neighbours
 from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, TritonScope, TritonTerm
 from braze.codegen.triton.spread import Meetings
@@ -27,7 +28,14 @@ from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
 from braze.ir.kernels.loops import Buffer, Scatter
 from braze.ir.kernels.scalars import loads
-from braze.ir.kernels.schedule import AttentionGradients, Kernel, Product, Store, scalar_of
+from braze.ir.kernels.schedule import (
+    Accumulate,
+    AttentionGradients,
+    Kernel,
+    Product,
+    Store,
+    scalar_of,
+)
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _LONG_WALK = 8  # blocks
@@ -244,9 +252,11 @@ class _FunctionWriter:
     def _pass(self, number: int, part: OnlinePass, walked: bool) -> None:
         folds: list[TritonFold] = []
         back = number % 2 == 1
-        for statement in part.body:
+        self.scope.neighbours = find_neighbours(part.body, self.tiling)
+        waiting: dict[int, TritonTerm] = {}
+        for place, statement in enumerate(part.body):
             if isinstance(statement, Store):
-                self._store(statement)
+                self._store_beside(part.body, place, waiting)
                 continue
             fold = TritonFold(statement, f"a{number}_{len(folds)}", self.scope, *self._axes(), back)
             folds.append(fold)
@@ -342,6 +352,23 @@ class _FunctionWriter:
             self.scope.scatter(statement.target, statement.coordinates, statement.value)
             return
         self.scope.store(statement.target, statement.coordinates, self._value(statement), only)
+
+    def _store_beside(
+        self, body: Sequence[Store | Accumulate], number: int, waiting: dict[int, TritonTerm]
+    ) -> None:
+        """Write what a statement of a pass computes, together with that of the one whose target is
+        beside it. waiting: values of those that are written later, by their numbers."""
+        pairs, statement = self.scope.neighbours.stores, body[number]
+        assert isinstance(statement, Store)
+        if number in pairs.values():
+            waiting[number] = self._value(statement)
+            return
+        first = body[pairs[number]] if number in pairs else None
+        if not isinstance(first, Store):
+            self._store(statement)
+            return
+        values = (waiting.pop(pairs[number]), self._value(statement))
+        self.scope.store_both((first, statement), values)
 
     def _value(self, statement: Store) -> TritonTerm:
         return self.scope.emit(statement.value)

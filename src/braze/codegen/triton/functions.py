@@ -232,6 +232,27 @@ def bz_pair_second(x):
 
 
 @triton.jit
+def bz_first(x):
+    """The first of each pair."""
+    a, _ = tl.split(x)
+    return a
+
+
+@triton.jit
+def bz_second(x):
+    """The second of each pair."""
+    _, b = tl.split(x)
+    return b
+
+
+@triton.jit
+def bz_store_both(at, a, b, mask=None):
+    """Write pairs."""
+    kind = at.dtype.element_ty
+    tl.store(at, tl.join(a.to(kind), b.to(kind)), mask)
+
+
+@triton.jit
 def bz_exp_below(x):
     """exp of what is not positive, to be added to such of zero: none below 2**-126."""
     short: tl.constexpr = "ex2.approx.ftz.f32 $0, $1;"

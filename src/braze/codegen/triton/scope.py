@@ -21,7 +21,7 @@ from braze.codegen.triton.operators import (
     form,
     literal_text,
 )
-from braze.codegen.triton.pairs import PairLoad, pair_load
+from braze.codegen.triton.pairs import NO_NEIGHBOURS, Neighbours, PairLoad, pair_load
 from braze.codegen.triton.runs import regrouped
 from braze.codegen.triton.tiling import Tiling
 from braze.frozen import frozen
@@ -38,7 +38,7 @@ from braze.ir.kernels.loops import (
     Scalar,
     Scatter,
 )
-from braze.ir.kernels.schedule import offset
+from braze.ir.kernels.schedule import Store, offset
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 
 Dimensions = frozenset[str]
@@ -63,7 +63,7 @@ class TritonScope:
     length of a row, or no number. multiplies: such exponentials are divided by them as products.
     prefix: of the names of values; another where a function has several scopes. keeps_fixed: what
     does not change in a loop is added up before it in an offset. narrow_indices: what becomes a
-    float is no 64 bits wide before.
+    float is no 64 bits wide before. neighbours: what is read two at a time.
     """
 
     tiling: Tiling
@@ -81,6 +81,7 @@ class TritonScope:
     prefix: str = "v"
     keeps_fixed: bool = False
     narrow_indices: bool = False
+    neighbours: Neighbours = NO_NEIGHBOURS
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
@@ -243,6 +244,23 @@ class TritonScope:
         self.stored[target, coordinates] = value
         self._memo.clear()
 
+    def store_both(self, statements: Sequence[Store], values: Sequence[TritonTerm]) -> None:
+        """Write to two neighbours in memory, the first of which has an even place."""
+        first = statements[0]
+        pointer = self.pointers.get(first.target)
+        if pointer is not None:
+            along = frozenset({self.tiling.dimensions[0].name})
+            place = self.place(offset(first.target, first.coordinates))
+            given = ", ".join([self.broadcast(value, along) for value in values])
+            at = _addresses(pointer, self.broadcast(place, along), self.mask(along))
+            self.add(f"bz_store_both({at[0]}, {given}{at[1]})", along)
+            self._forget(lambda key: f"tl.load({pointer} + " in key)
+            for place_ in [p for p in self.stored if p[0] is first.target]:
+                del self.stored[place_]
+        for statement, value in zip(statements, values, strict=True):
+            self.stored[statement.target, statement.coordinates] = value
+        self._memo.clear()
+
     def end_loop(self) -> list[str]:
         """The lines of the loop; its values are gone."""
         lines = list(self.lines[1])
@@ -286,6 +304,10 @@ def _load(
     pair = pair_load(scalar, scope.tiling)
     if pair is not None and not other:
         return _half(scope, scalar, pair)
+    if guard is None and not other and scope.neighbours.loads:
+        neighbour = _neighbour(scope, scalar)
+        if neighbour is not None:
+            return neighbour
     place = _place(scope, scalar, guard)
     along = place.along if guard is None else place.along | guard.along
     if _is_based(scope, scalar):
@@ -307,6 +329,27 @@ def _half(scope: TritonScope, load: Load, pair: PairLoad) -> TritonTerm:
     both = scope.assign(f"{text}{f', {mask}' if mask else ''})", place.along)
     name = "bz_pair_second" if pair.is_second else "bz_pair_first"
     return scope.assign(f"{name}({both.text})", place.along)
+
+
+def _neighbour(scope: TritonScope, load: Load) -> TritonTerm | None:
+    """An element that is read with the one beside it, if it is such."""
+    if not all(isinstance(c, Expr) for c in load.coordinates):
+        return None
+    found = scope.neighbours.loads.get((load.buffer, offset(load.buffer, load.coordinates)))
+    if found is None:
+        return None
+    place, is_second = found
+    term = scope.place(place)
+    text = scope.broadcast(term, term.along)
+    at, mask = _addresses(scope.pointers[load.buffer], text, scope.mask(term.along))
+    both = scope.assign(f"tl.load({at}{mask})", term.along)
+    return scope.assign(f"bz_{'second' if is_second else 'first'}({both.text})", term.along)
+
+
+def _addresses(pointer: str, place: str, mask: str) -> tuple[str, str]:
+    """The addresses of two neighbours for each point, and what masks them."""
+    at = f"{pointer} + ({place})[:, None] + tl.arange(0, 2)[None, :]"
+    return at, f", ({mask})[:, None]" if mask else ""
 
 
 def _is_based(scope: TritonScope, load: Load) -> bool:
