@@ -51,7 +51,7 @@ def batched_graph(graph: Graph, batched: Sequence[bool], size: int, randomness: 
         kinds.append(kind)
     dims = tuple([0 if is_batched else None for is_batched in batched])
 
-    def transform(run: _Function, fakes: Sequence[object]) -> Sequence[Any]:
+    def transform(run: _Function, fakes: Sequence[object]) -> Sequence[object]:
         return torch.vmap(run, dims, 0, randomness)(*fakes)
 
     return _retraced(graph, kinds, transform)
