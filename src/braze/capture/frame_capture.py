@@ -317,7 +317,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
     return frame
 
 
-def _on_stack(interpreter: Interpreter, frame: Frame, value: object, source: StackSource) -> Any:
+def _on_stack(interpreter: Interpreter, frame: Frame, value: object, source: StackSource) -> object:
     """What the frame computed before it is entered here, as capture has it."""
     try:
         return interpreter.guard_context.wrap_value(value, source)

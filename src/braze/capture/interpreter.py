@@ -296,7 +296,7 @@ class Interpreter:
         """The index of the step at a byte offset."""
         return decode(code).index_at[offset]
 
-    def run_root(self, frame: Frame) -> Any:
+    def run_root(self, frame: Frame) -> object:
         """Interpret the frame that is captured; then the program is over."""
         try:
             value = self.run(frame)
@@ -351,7 +351,7 @@ class Interpreter:
         finally:
             self.loops -= 1
 
-    def _loop(self, base: int, outermost: bool) -> Any:
+    def _loop(self, base: int, outermost: bool) -> object:
         step = 0
         leave_at = self.leave_at
         ends = self.noticed_ends if outermost else None
@@ -470,7 +470,7 @@ class Interpreter:
         frame, result = prepare(self, function, args, kwargs)
         return result if frame is None else self.run(frame)
 
-    def call_raising(self, function: object, /, *args: object, **kwargs: object) -> Any:
+    def call_raising(self, function: object, /, *args: object, **kwargs: object) -> object:
         """`call` for native code: what the program raises is raised itself."""
         try:
             return self.call(function, *args, **kwargs)
@@ -504,7 +504,7 @@ class Interpreter:
 
     def call_python(
         self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         """Interpret a Python function even where a table would answer for it."""
         assert isinstance(function, types.FunctionType), function
         frame, result = make_frame(self, function, args, kwargs)
@@ -546,7 +546,7 @@ class Interpreter:
         finally:
             self.reader = reader
 
-    def at_hand(self, value: object) -> Any:
+    def at_hand(self, value: object) -> object:
         """The number of this call, for one that stands for several; any other value itself."""
         kind = NUMBERS.get(type(value))
         return value if kind is None else self.native(kind, value)

@@ -73,7 +73,7 @@ class Calls:
         """An attribute that is an array."""
         return self._run(f"ndarray.{name}", operator.attrgetter(name), (owner,), {})
 
-    def converted(self, cls: type, value: FakeArray) -> Any:
+    def converted(self, cls: type, value: FakeArray) -> object:
         """A class of NumPy's numbers, called with an array."""
         return self._run("ndarray.astype", cls, (value,), {})
 
@@ -91,7 +91,7 @@ class Calls:
         native = self._interpreter.side_effects.native(value)
         return mapped(native, self._settled_leaf)
 
-    def _settled_leaf(self, value: object) -> Any:
+    def _settled_leaf(self, value: object) -> object:
         cls = type(value)
         if cls in TENSORS:
             raise refusal("a tensor among the arguments of a function of NumPy's")
@@ -121,7 +121,7 @@ class Calls:
         tensors = self._compute(name, compute, found, args, kwargs)
         return arrays.matched(name, found, tensors, operands)
 
-    def _compute(self, name: str, compute: Any, found: Any, args: Any, kwargs: Any) -> Any:
+    def _compute(self, name: str, compute: Any, found: Any, args: Any, kwargs: Any) -> object:
         """The tensors of a call that NumPy takes: what is wrong with them is not the program's."""
         try:
             return compute(self._arrays, found, args, kwargs)
@@ -142,7 +142,7 @@ class Calls:
             if not (is_dtype or cls in _PLAIN or cls in SCALARS or cls in DTYPE_CLASSES):
                 raise refusal(f"{name} of a {cls.__qualname__}")
 
-    def _ask(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:
+    def _ask(self, name: str, function: Any, args: Any, kwargs: Any) -> object:
         """What NumPy gives for arrays like those."""
         args, kwargs = mapped((args, kwargs), _like)
         try:
@@ -152,7 +152,7 @@ class Calls:
         except Exception as problem:
             raise refusal(f"{name}: {type(problem).__name__}: {problem}") from None
 
-    def _constant(self, name: str, found: object) -> Any:
+    def _constant(self, name: str, found: object) -> tuple[object, ...] | list[object] | FakeArray:
         if type(found) is tuple or type(found) is list:
             return type(found)([self._constant(name, item) for item in found])
         return self._arrays.constant(found)
@@ -210,7 +210,7 @@ def mapped(value: Any, function: Callable[[object], object]) -> Any:
     return function(value)
 
 
-def find(name: str) -> Any:
+def find(name: str) -> object:
     """What computes the tensors of a function, a method or an operator; None if nothing does."""
     found = ARRAY_FUNCTIONS.get(name)
     if found is None and name.startswith("ndarray."):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @answers(torch.Tensor.numpy)
-def _numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FakeArray:
     tensor = args[0]
     if type(tensor) not in TENSORS or interpreter.transforms:
         raise refusal("Tensor.numpy of such a tensor")
@@ -42,7 +42,7 @@ def _numpy(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, An
 @answers(torch.from_numpy)
 def _from_numpy(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     (array,) = args
     if type(array) is not FakeArray:
         return leaf_call(interpreter, torch.from_numpy, args, kwargs)
@@ -55,7 +55,7 @@ def _from_numpy(
 @answers(arrays_of)
 def _arrays_of(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Of tensors on any device, and of such as gradients flow through."""
     given = interpreter.side_effects.native(args[0])
     return mapped(given, lambda v: interpreter.arrays.wrapped(v) if type(v) in TENSORS else v)
@@ -64,12 +64,12 @@ def _arrays_of(
 @answers(tensors_of)
 def _tensors_of(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     given = interpreter.side_effects.native(args[0])
     return mapped(given, lambda v: _tensor_of(interpreter, v))
 
 
-def _tensor_of(interpreter: Interpreter, value: object) -> Any:
+def _tensor_of(interpreter: Interpreter, value: object) -> object:
     if type(value) is FakeArray:
         tensor = interpreter.arrays.tensor(value)
         return leaf_call(interpreter, torch.Tensor.view_as, (tensor, tensor), {})
@@ -99,7 +99,7 @@ def _register_scalars() -> None:
         @answers(cls)
         def make(
             interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type = cls
-        ) -> Any:
+        ) -> object:
             if len(args) == 1 and not kwargs and type(args[0]) is FakeArray:
                 return interpreter.arrays.call.converted(cls, args[0])
             plain = all(type(value) in _NUMBERS or type(value) in SCALARS for value in args)
@@ -115,7 +115,7 @@ def _register_types() -> None:
         @answers(cls)
         def make(
             interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], cls: Any = cls
-        ) -> Any:
+        ) -> object:
             plain = [_names_dtype(value) for value in args]
             if kwargs or len(args) != 1 or not all(plain):
                 raise refusal(f"numpy.{cls.__name__} of such arguments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, final
 
 from braze.capture.frames.control_signals import BreakRequested, ProgramRaised
@@ -54,7 +55,7 @@ class FakeArray:
         except TypeError as error:
             raise ProgramRaised(error) from None
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[object]:
         if self.is_scalar or not self.like.ndim:
             raise refusal("iterating over an array of no dimension")
         if len(self.like) > _LONGEST_ITERATION:

@@ -50,7 +50,7 @@ def store(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
-def mapped_key(parts: list[object]) -> tuple[Any, ...]:
+def mapped_key(parts: list[object]) -> tuple[object, ...]:
     """The key of the array that is like the owner."""
     return tuple([part.like if type(part) is FakeArray else part for part in parts])
 
@@ -59,7 +59,7 @@ def _parts(key: object) -> list[Any]:
     return list(key) if type(key) is tuple else [key]
 
 
-def _translated(arrays: Arrays, like: Any, parts: list[Any]) -> tuple[list[Any], list[int]]:
+def _translated(arrays: Arrays, like: Any, parts: list[Any]) -> tuple[list[object], list[int]]:
     """The key as PyTorch takes it, and which dimensions of the result are turned around."""
     parts = [arrays.constant(_places(p)) if type(p) is list else p for p in parts]
     parts = [int(p) if type(p) in SCALARS and p.dtype.kind in "iu" else p for p in parts]
@@ -117,11 +117,11 @@ def _is_mask(part: object) -> bool:
     return type(part) is FakeArray and part.like.dtype == bool
 
 
-def _long(arrays: Arrays, part: FakeArray) -> Any:
+def _long(arrays: Arrays, part: FakeArray) -> object:
     return arrays.leaf(torch.Tensor.to, arrays.tensor(part), torch.int64)
 
 
-def _places(part: list[object]) -> Any:
+def _places(part: list[object]) -> object:
     if any(type(item) is FakeArray for item in part):
         raise refusal("a list of arrays for an index")
     found = numpy.array(part)

@@ -121,19 +121,21 @@ def _setitem(self: FakeArray, key: object, value: object) -> None:
     self.arrays.call.store(self, key, value)
 
 
-def _item(self: FakeArray, *args: object) -> Any:
+def _item(self: FakeArray, *args: object) -> object:
     if args or self.like.size != 1:
         raise refusal("ndarray.item of several elements")
     interpreter, tensor = self.arrays.interpreter, self.arrays.tensor(self)
     return interpreter.call(torch.Tensor.item, tensor)
 
 
-def _tolist(self: FakeArray) -> Any:
+def _tolist(self: FakeArray) -> object:
     return self.arrays.interpreter.call(torch.Tensor.tolist, self.arrays.tensor(self))
 
 
 @computes("ndarray.fill")
-def _fill(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _fill(
+    arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     owner, value = args
     if type(value) is FakeArray:
         value = arrays.tensor(value)

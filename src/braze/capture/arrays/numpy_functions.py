@@ -36,7 +36,7 @@ def guard_numpys_function(interpreter: Interpreter, function: object) -> None:
 
 def call_on_numbers(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The function of numbers. Anything else, and what NumPy warns of, breaks the graph: a number
     of NumPy's that is no Python number, and what is not finite."""
     plain = [_plain(interpreter, value) for value in args]
@@ -63,7 +63,7 @@ _ARRAY_LIKE = frozenset({FakeArray, list, tuple})
 
 def call_numpy(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A function of NumPy's: of numbers it is computed now, of arrays in the graph."""
     guard_context = interpreter.guard_context
     if id(function) in guard_context.known:

@@ -37,31 +37,31 @@ def _axes(axis: object, ndim: int) -> list[int]:
     return [int(a) % ndim for a in (axis if type(axis) is tuple else (axis,))]
 
 
-def _sum(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _sum(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     return arrays.leaf(torch.sum, x, dim=axes, keepdim=keep, dtype=dtype)
 
 
-def _mean(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _mean(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     return arrays.leaf(torch.mean, x, dim=axes, keepdim=keep, dtype=dtype)
 
 
-def _max(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _max(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     return arrays.leaf(torch.amax, x, dim=axes, keepdim=keep)
 
 
-def _min(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _min(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     return arrays.leaf(torch.amin, x, dim=axes, keepdim=keep)
 
 
-def _all(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _all(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     return arrays.leaf(torch.all, x, dim=axes, keepdim=keep)
 
 
-def _any(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _any(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     return arrays.leaf(torch.any, x, dim=axes, keepdim=keep)
 
 
-def _prod(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> Any:
+def _prod(arrays: Arrays, x: object, axes: list[int], keep: bool, dtype: object) -> object:
     for axis in sorted(axes, reverse=True):
         x = arrays.leaf(torch.prod, x, axis, keep, dtype=dtype)
     return x

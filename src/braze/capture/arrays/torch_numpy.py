@@ -71,7 +71,7 @@ def whole(name: str, function: Any) -> Any:
     return run
 
 
-def _laid_out(arrays: Arrays, tensor: object) -> Any:
+def _laid_out(arrays: Arrays, tensor: object) -> object:
     return arrays.leaf(torch.clone, tensor, memory_format=torch.contiguous_format)
 
 
@@ -88,7 +88,7 @@ def _has_out(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _dtype(leaf: object) -> Any:
+def _dtype(leaf: object) -> object:
     """Data types as that implementation has them."""
     if isinstance(leaf, numpy.dtype) or (
         isinstance(leaf, type) and issubclass(leaf, numpy.generic)
@@ -114,7 +114,7 @@ _WHOLE = (
 ).split()
 
 
-def _named(name: str) -> Any:
+def _named(name: str) -> object:
     space: Any = TENSOR_NUMPY
     for part in name.split("."):
         space = getattr(space, part, None)
@@ -142,7 +142,7 @@ def _order(kwargs: dict[str, object], allowed: tuple[str, ...] = ("C", "K", "A")
         raise refusal(f"order={kwargs['order']!r}")
 
 
-def _first(args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _first(args: tuple[object, ...], kwargs: dict[str, object]) -> FakeArray:
     if not args or type(args[0]) is not FakeArray:
         raise refusal("a list for an array")
     return args[0]
@@ -151,7 +151,7 @@ def _first(args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
 @computes("reshape")
 def _reshape(
     arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     if kwargs.keys() - {"shape", "newshape", "order"} or kwargs.get("order", "C") != "C":
         raise refusal("reshape with order or copy")
     return arrays.leaf(torch.reshape, arrays.tensor(_first(args, kwargs)), found.shape)
@@ -160,7 +160,7 @@ def _reshape(
 @computes("argsort")
 def _argsort(
     arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     given = dict(zip(("a", "axis", "kind"), args)) | kwargs
     if given.get("kind") != "stable" or given.keys() - {"a", "axis", "kind"} or len(args) > 3:
         raise refusal("numpy.argsort where equal elements may come in any order")
@@ -175,7 +175,7 @@ def _argsort(
 @computes("transpose", "permute_dims")
 def _transpose(
     arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     tensor = arrays.tensor(_first(args, kwargs))
     axes: Any = args[1:] or kwargs.get("axes")
     if axes and len(axes) == 1 and (axes[0] is None or type(axes[0]) in (tuple, list)):
@@ -193,7 +193,7 @@ def _turned(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[s
 @computes("ndarray.mT", "matrix_transpose", "linalg.matrix_transpose")
 def _turned_matrix(
     arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return arrays.leaf(torch.Tensor.transpose, arrays.tensor(_first(args, kwargs)), -1, -2)
 
 
@@ -208,7 +208,9 @@ def _copy(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, o
 
 
 @computes("ndarray.astype", "astype")
-def _astype(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _astype(
+    arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     owner = _first(args, kwargs)
     dtype = _tensor_dtype(found.dtype)
     if owner.like.dtype.kind in "fc" and found.dtype.kind == "u":
@@ -219,7 +221,7 @@ def _astype(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[s
     return arrays.leaf(torch.Tensor.to, tensor, dtype, copy=True)
 
 
-def _tensor_dtype(dtype: Any) -> Any:
+def _tensor_dtype(dtype: Any) -> torch.dtype:
     found = getattr(torch, dtype.name, None)
     if not isinstance(found, torch.dtype):
         raise refusal(f"an array of {dtype}")
@@ -234,7 +236,7 @@ def _array(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[st
     return arrays.leaf(torch.clone, _stacked(arrays, args[0], dtype))
 
 
-def _stacked(arrays: Arrays, value: Any, dtype: Any) -> Any:
+def _stacked(arrays: Arrays, value: Any, dtype: Any) -> object:
     """A list of arrays and numbers, at any depth, as one tensor."""
     if type(value) is FakeArray:
         if value.like.dtype.kind == "c" and not dtype.is_complex:

@@ -29,11 +29,11 @@ def operands_of(
     return [_as(arrays, v, kind) for v, kind in zip(values, loop)], loop[ufunc.nin]
 
 
-def _dtype_of(value: object) -> Any:
+def _dtype_of(value: object) -> object:
     return value.like.dtype if type(value) is FakeArray else numpy.dtype(type(value))
 
 
-def _as(arrays: Arrays, value: Any, dtype: Any) -> Any:
+def _as(arrays: Arrays, value: Any, dtype: Any) -> object:
     if dtype not in TENSOR_DTYPES:
         raise refusal(f"computing in {dtype}")
     if type(value) is not FakeArray:
@@ -41,7 +41,7 @@ def _as(arrays: Arrays, value: Any, dtype: Any) -> Any:
     return arrays.leaf(torch.Tensor.to, arrays.tensor(value), TENSOR_DTYPES[dtype])
 
 
-def _with_tensors(arrays: Arrays, values: list[object], dtype: object) -> list[Any]:
+def _with_tensors(arrays: Arrays, values: list[object], dtype: object) -> list[object]:
     """Numbers as tensors of no dimension, too."""
     known: list[Any] = [v.dtype for v in values if isinstance(v, torch.Tensor)]
     return [
@@ -121,10 +121,10 @@ _SAME_NAMES = {
 }  # fmt: skip
 
 
-def _divided(function: Any) -> Any:
+def _divided(function: Any) -> Callable[..., object]:
     """A division of integers by zero is zero in NumPy, and an error in PyTorch."""
 
-    def divide(left: Any, right: Any) -> Any:
+    def divide(left: Any, right: Any) -> object:
         if right.dtype.is_floating_point or right.dtype.is_complex:
             return function(left, right)
         is_zero = right == 0
@@ -135,7 +135,7 @@ def _divided(function: Any) -> Any:
     return divide
 
 
-def _sign(value: Any) -> Any:
+def _sign(value: Any) -> torch.Tensor:
     found = torch.sign(value)
     return torch.where(torch.isnan(value), value, found) if value.is_floating_point() else found
 
@@ -172,7 +172,7 @@ def _power(arrays: Arrays, values: list[object], result: Any) -> Any:
     return found if found.dtype is TENSOR_DTYPES[result] else found.to(TENSOR_DTYPES[result])
 
 
-def _shift(arrays: Arrays, name: str, values: list[object], result: Any) -> Any:
+def _shift(arrays: Arrays, name: str, values: list[object], result: Any) -> object:
     count = values[1]
     if type(count) is not int or not 0 <= count < result.itemsize * 8:
         raise refusal("shifting by a number that the program computes")
@@ -211,13 +211,15 @@ def _register(name: str) -> None:
 
 
 @computes("fix")
-def _fix(arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _fix(
+    arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if len(args) != 1 or kwargs or type(args[0]) is not FakeArray:
         raise refusal("numpy.fix with out")
     return arrays.leaf(torch.trunc, arrays.tensor(args[0]))
 
 
-def write(arrays: Arrays, target: FakeArray, value: object) -> Any:
+def write(arrays: Arrays, target: FakeArray, value: object) -> object:
     """Give an array's memory new values; its tensor."""
     tensor = arrays.written(target)
     arrays.leaf(torch.Tensor.copy_, tensor, value)
@@ -257,7 +259,7 @@ def _register_operator(name: str, ufunc: str) -> None:
     @computes(f"__i{name}__")
     def run_in_place(
         arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         value = _apply(arrays, ufunc, args)
         target = args[0]
         is_array = type(target) is FakeArray and not target.is_scalar

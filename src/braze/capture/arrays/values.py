@@ -158,7 +158,7 @@ class Arrays:
             raise refusal("writing to a read-only array")
         return array._tensor
 
-    def as_tensor(self, array: FakeArray, copies: bool, options: dict[str, object]) -> Any:
+    def as_tensor(self, array: FakeArray, copies: bool, options: dict[str, object]) -> object:
         """`torch.tensor` and `torch.as_tensor` of an array; options: further arguments."""
         if options.keys() - {"dtype"} or torch.get_default_device().type != "cpu":
             raise refusal("a tensor of an array elsewhere")
@@ -190,7 +190,7 @@ class Arrays:
         tensor = self.leaf(torch.clone, self._constant_tensor(fitting))
         return self.wrap(in_layout_of(self, tensor, value), value)
 
-    def _constant_tensor(self, value: Any) -> Any:
+    def _constant_tensor(self, value: Any) -> object:
         dtype = TENSOR_DTYPES[value.dtype]
         is_uniform = value.size and value.tobytes() == value.flat[0].tobytes() * value.size
         if is_uniform and value.dtype.kind != "c":
@@ -201,7 +201,7 @@ class Arrays:
 
     # --- results ---------------------------------------------------------------------------------
 
-    def matched(self, name: str, found: Any, tensors: Any, operands: list[FakeArray]) -> Any:
+    def matched(self, name: str, found: Any, tensors: Any, operands: list[FakeArray]) -> object:
         """The fake arrays of a call's results: `found` is what NumPy gave for the operands'
         likes."""
         cls = type(found)
@@ -254,7 +254,7 @@ def same_strides(array: Any, strides: tuple[int, ...]) -> bool:
     return not array.size or all(own == other for count, own, other in pairs if count > 1)
 
 
-def in_layout_of(arrays: Arrays, tensor: Any, found: Any) -> Any:
+def in_layout_of(arrays: Arrays, tensor: Any, found: Any) -> object:
     """A new tensor, its elements in memory in the order of an array's."""
     size = found.itemsize
     if same_strides(found, tuple([int(n) * size for n in tensor.stride()])):
@@ -269,7 +269,7 @@ def in_layout_of(arrays: Arrays, tensor: Any, found: Any) -> Any:
     return laid
 
 
-def _zeros_like(array: Any) -> Any:
+def _zeros_like(array: Any) -> object:
     made = _zeros(array.dtype, array.shape, array.strides)
     if not array.flags.writeable:
         made.setflags(write=False)

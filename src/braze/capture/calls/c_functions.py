@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 def call_builtin(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Call a builtin function, method or slot."""
     return way_to_call(function)(interpreter, function, args, kwargs)
 
@@ -134,7 +134,7 @@ def _answer(
 
 def _call_function(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A builtin function of a module."""
     if not is_pure(function):
         raise BreakRequested("unseen-callable", describe(function))
@@ -157,7 +157,7 @@ def _check_all_fresh(
             raise BreakRequested("unseen-callable", detail)
 
 
-def _handler_of(function: object) -> Any:
+def _handler_of(function: object) -> object:
     try:
         return CALL_HANDLERS.get(function)
     except TypeError:
@@ -166,7 +166,7 @@ def _handler_of(function: object) -> Any:
 
 def _call_bound(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A builtin method bound to a value: as the class's method with the value first."""
     owner = function.__self__
     if issubclass(type(owner), type):
@@ -191,7 +191,7 @@ def _call_bound(
     return call_builtin(interpreter, descriptor, (owner, *args), kwargs)
 
 
-def _descriptor_of(function: Any, cls: type) -> Any:
+def _descriptor_of(function: Any, cls: type) -> object:
     """The class's descriptor behind a bound builtin method, past overriding Python methods."""
     name = function.__name__
     owner = getattr(function, "__objclass__", None)
@@ -202,7 +202,7 @@ def _descriptor_of(function: Any, cls: type) -> Any:
     return None
 
 
-def _answered_class_method(function: Any, owner: type) -> Any:
+def _answered_class_method(function: Any, owner: type) -> object:
     """The descriptor of a class method in C that capture answers itself, or None."""
     name = function.__name__
     found: Any = next((vars(base)[name] for base in owner.__mro__ if name in vars(base)), None)
@@ -216,7 +216,7 @@ def _call_of_class(
     owner: type,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """A builtin method bound to a class: a class method of it or of a base, or its metaclass's."""
     found: Any
     metaclass: Any = type(owner)
@@ -242,7 +242,7 @@ def _call_new(
     owner: type,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """`tuple.__new__(cls, items)` and the like."""
     if owner.__module__ not in SAFE_MODULES:
         raise BreakRequested("unseen-callable", describe(function))
@@ -260,7 +260,7 @@ def _call_method(
     function: Any,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """A method descriptor of a builtin class on its first argument."""
     if not args:
         return interpreter.native(function, *args, **kwargs)
@@ -330,7 +330,7 @@ _HOLDERS = frozenset({*EXACT})
 
 def call_natively(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
@@ -352,7 +352,9 @@ def call_natively(
     return call_seen(interpreter, function, known, named)
 
 
-def _with_items(interpreter: Interpreter, args: tuple[object, ...], place: int) -> tuple[Any, ...]:
+def _with_items(
+    interpreter: Interpreter, args: tuple[object, ...], place: int
+) -> tuple[object, ...]:
     """Arguments of which one holds what C code iterates over, too; one that is long, or without
     end, is taken item by item."""
     items = native_iterable(interpreter, args[place])
@@ -365,7 +367,7 @@ _Fit: TypeAlias = Callable[[Any, Any], Any]
 
 def _fitted(
     interpreter: Interpreter, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, object]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments made fit for C code, those wrapped that it calls."""
     name = identifier(called)
     positions = CALLING.get(name)
@@ -387,7 +389,7 @@ def _fitted(
     return native, {n: _called_argument(interpreter, value, fit) for n, value in kwargs.items()}
 
 
-def _called_argument(interpreter: Interpreter, value: object, fit: _Fit) -> Any:
+def _called_argument(interpreter: Interpreter, value: object, fit: _Fit) -> object:
     """An argument that C code may call."""
     if (
         interpreter.guard_context.lookup(type(value), "__call__") is ABSENT
@@ -414,7 +416,7 @@ def _fitting(function: object) -> Any:
     return iterable_argument if module == "itertools" else native_argument
 
 
-def _counted_argument(interpreter: Interpreter, value: object) -> Any:
+def _counted_argument(interpreter: Interpreter, value: object) -> object:
     """Items for C code that asks first how many there may be."""
     made = iterable_argument(interpreter, value)
     if made is not value:
@@ -427,7 +429,7 @@ _COUNTING = frozenset({list, bytearray})
 _ORDERED = frozenset({"extend", "extendleft", "join"})
 
 
-def _keys_argument(interpreter: Interpreter, value: object) -> Any:
+def _keys_argument(interpreter: Interpreter, value: object) -> object:
     """Items that are looked up: which objects they are counts."""
     made = iterable_argument(interpreter, value)
     if type(made) in EXACT:
@@ -435,7 +437,7 @@ def _keys_argument(interpreter: Interpreter, value: object) -> Any:
     return made
 
 
-def _members_argument(interpreter: Interpreter, value: object) -> Any:
+def _members_argument(interpreter: Interpreter, value: object) -> object:
     """The same for a set's C code, which reads other sets past their `__iter__`."""
     if issubclass(type(value), SETS):
         value = interpreter.side_effects.contents(value)
@@ -444,7 +446,7 @@ def _members_argument(interpreter: Interpreter, value: object) -> Any:
     return _keys_argument(interpreter, value)
 
 
-def native_argument(interpreter: Interpreter, value: Any) -> Any:
+def native_argument(interpreter: Interpreter, value: Any) -> object:
     """A value as native code may have it."""
     cls = type(value)
     if cls is ShownText:
@@ -465,7 +467,7 @@ def native_argument(interpreter: Interpreter, value: Any) -> Any:
     return value
 
 
-def _stored_argument(interpreter: Interpreter, value: object) -> Any:
+def _stored_argument(interpreter: Interpreter, value: object) -> object:
     """The same, for C code that keeps what it is given."""
     return value if issubclass(type(value), tuple) else native_argument(interpreter, value)
 
@@ -597,7 +599,7 @@ def _special_functions(guard_context: GuardContext, cls: type) -> list[types.Fun
 
 def call_with_key(
     interpreter: Interpreter, function: Any, owner: Any, key: object, *rest: object
-) -> Any:
+) -> object:
     """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
     interpreted."""
     interpreter.guard_context.guard_identity(key)
@@ -734,7 +736,7 @@ class _Tripwire:
 @calls_the_program
 def _with_tripwire(
     function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Run C code; BreakRequested where it runs Python code unseen. Where a profiler is active its
     hook is left alone, and there is no tripwire."""
     before = sys.getprofile()

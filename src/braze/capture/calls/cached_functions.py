@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 def call_cached(
     interpreter: Interpreter, cached: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A call of a cached function: what its cache holds, or what its body gives."""
     handler = CALL_HANDLERS.get(cached)
     if handler is not None:
@@ -154,7 +154,7 @@ def _looked_at(
     return _CachedCall(cached, args, kwargs, key, tensor, is_fresh)
 
 
-def _without_symbol(interpreter: Interpreter, value: object) -> Any:
+def _without_symbol(interpreter: Interpreter, value: object) -> object:
     """An argument; a size or number that changes has the results of each of its values."""
     kind = NUMBERS.get(type(value))
     if kind is None:
@@ -164,7 +164,7 @@ def _without_symbol(interpreter: Interpreter, value: object) -> Any:
     return interpreter.native(kind, value)
 
 
-def _items(interpreter: Interpreter, value: object) -> Iterator[Any]:
+def _items(interpreter: Interpreter, value: object) -> Iterator[object]:
     """What a key is made of: the items of tuples, at any depth; those from outside are read."""
     if type(value) is tuple and not is_constant(value):
         for item in interpreter.side_effects.contents(value):
@@ -227,7 +227,7 @@ def _check_room(interpreter: Interpreter, cached: object) -> None:
     interpreter.guard_context.guard(None, GuardKind.HOLDS, Room(cached, count))
 
 
-def _held(interpreter: Interpreter, cached: object, key: object, result: object) -> Any:
+def _held(interpreter: Interpreter, cached: object, key: object, result: object) -> object:
     guard_context = interpreter.guard_context
     guard_context.guard(None, GuardKind.HOLDS, CachedResult(cached, key, result))
     name = getattr(cached, "__qualname__", "cached function")
@@ -242,7 +242,7 @@ def _count(interpreter: Interpreter, call: _CachedCall) -> None:
 # --- what is not -----------------------------------------------------------------------------
 
 
-def _first_result(interpreter: Interpreter, call: _CachedCall) -> Any:
+def _first_result(interpreter: Interpreter, call: _CachedCall) -> object:
     """What the function's body gives, which goes into the cache after the graph ran."""
     cached, function = call.cached, cached_function(call.cached)
     if type(function) is not types.FunctionType:
@@ -312,7 +312,7 @@ def _guard_missing(interpreter: Interpreter, call: _CachedCall) -> None:
     guard_context.guard(source, GuardKind.UNCACHED, asked)
 
 
-def _really_called(interpreter: Interpreter, call: _CachedCall, why: str) -> Any:
+def _really_called(interpreter: Interpreter, call: _CachedCall, why: str) -> object:
     """What a body that cannot be interpreted gives: the call breaks. Where no break is allowed, a
     call with constants is made once, while the frame is captured."""
     function = cached_function(call.cached)
@@ -332,7 +332,7 @@ _SEVERAL = (functools.partial, types.MethodType, LRU_CACHE)
 
 def _call_torchs(
     interpreter: Interpreter, cached: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Functions of torch's that are cached do nothing but find something out: nobody sees when
     they are called, or how often. What the frame has written already they might read, so that one
     without a result is interpreted behind a write."""
@@ -353,7 +353,7 @@ def _look_up(
     kwargs: dict[str, object],
     *,
     counts: bool = True,
-) -> Any:
+) -> object:
     """The result for constants. Where there is none, the function is called now."""
     guard_context = interpreter.guard_context
     guard_context.guard_identities((*args, *kwargs.values()))

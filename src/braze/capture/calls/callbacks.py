@@ -29,7 +29,7 @@ class Callback:
         self._is_tested = is_tested
         self.function = function
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         if self._interpreter.over:  # of a weak reference to what only the capture made
             return None
         result = self._interpreter.call_raising(self.function, *args, **kwargs)
@@ -48,7 +48,7 @@ def with_truths_asked(
     called: object,
     args: tuple[object, ...],
     fit: Callable[[Any, Any], Any],
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """Arguments of which C code gets truths, where it would ask objects of the program's.
     fit: makes an iterable of the program's one for C code."""
     if len(args) != 2:

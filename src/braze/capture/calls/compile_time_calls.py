@@ -51,7 +51,7 @@ class CompileTimeValue:
         """Whether it is a plain Python value."""
         return type(self._value) in _PLAIN
 
-    def as_python_constant(self) -> Any:
+    def as_python_constant(self) -> object:
         """The plain Python value; TypeError where it is none."""
         if not self.is_python_constant():
             raise TypeError(f"{self!r} is no constant")
@@ -130,7 +130,7 @@ class CompileTimeContext:
         """Print what is on the interpreter's stack, bottom first."""
         self._write([f"- {describe(value)}" for value in self._frame(stacklevel).stack], file)
 
-    def print_value_stack_and_return(self, value: object, *, stacklevel: int = 0) -> Any:
+    def print_value_stack_and_return(self, value: object, *, stacklevel: int = 0) -> object:
         """The same inside of an expression, whose value is `value`."""
         self.print_value_stack(stacklevel=stacklevel)
         return value
@@ -182,7 +182,7 @@ def describe(value: Any) -> str:
 
 def call_at_compile_time(
     interpreter: Interpreter, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+) -> object:
     """A call of `comptime.<name>` in the program."""
     if name == "graph_break":
         raise BreakRequested("explicit", "comptime.graph_break()")

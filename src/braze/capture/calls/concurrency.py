@@ -9,7 +9,7 @@ names modules, so what they get next is in it.
 from __future__ import annotations
 
 import _thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.calls.handler_registry import answers
 from braze.compat.python.stdlib import SameThread
@@ -57,7 +57,9 @@ def is_concurrent(module: object) -> bool:
 
 
 @answers(_thread.get_ident)
-def get_ident(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def get_ident(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """The number of the thread, which is another one where another thread calls."""
     if interpreter.frames[-1].globals.get("__name__") not in _TELLS_RECURSION:
         interpreter.guard_context.guard(None, GuardKind.HOLDS, SameThread())

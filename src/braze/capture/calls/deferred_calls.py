@@ -8,6 +8,7 @@ import functools
 import logging
 import types
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -46,7 +47,7 @@ class Logged:
         if not tensor.requires_grad:
             self.copy = unnoted_call(interpreter, torch.clone, (tensor,), {})
 
-    def final_value(self) -> Any:
+    def final_value(self) -> object:
         """The fake tensor that the call gets. Raises CannotRebuild for a tensor that changed and
         whose copy would show: it has gradients."""
         if _writes_to(self.tensor) == self.writes:
@@ -75,13 +76,13 @@ def call_later(
     interpreter.deferred_calls.append((late, values))
 
 
-def final_arguments(call: object, values: tuple[object, ...]) -> Any:
+def final_arguments(call: object, values: tuple[object, ...]) -> object:
     """The arguments of a call that was put off: as they are to be shown, but that a cache gets the
     very objects."""
     return values if type(call) in (FilledCall, RepeatedCall) else final_values(values)
 
 
-def final_values(value: Any) -> Any:
+def final_values(value: Any) -> object:
     """The arguments of a call that was put off, as they are to be shown."""
     if type(value) is Logged:
         return value.final_value()
@@ -113,7 +114,7 @@ def _writes_to(tensor: Any) -> int:
 
 
 @answers(warnings.warn)
-def warn(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def warn(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """A warning is given after the graph ran."""
     level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
     if kwargs.keys() - {"category", "stacklevel"} or type(level) is not int:
@@ -170,7 +171,7 @@ def leave_lock(
 @answers(FILTERS_MUTATED, FILTERS_MUTATED_UNDER_LOCK)
 def filters_mutated(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     """The filters are as the frame leaves them when it is over: what was put off before would be
     filtered by those."""
     if interpreter.warned_at >= 0:
@@ -207,7 +208,7 @@ def _attached(interpreter: Interpreter, owner: object, name: str) -> list[Any]:
     return list(interpreter.side_effects.contents(held)) if type(held) is list else [held]
 
 
-def _log(function: Any) -> Any:
+def _log(function: Any) -> Callable[..., object]:
     """A log line of constants is written after the graph ran, where what writes it is the
     library's: the frame may read what a handler of the program's changes, or catch what it raises.
     """

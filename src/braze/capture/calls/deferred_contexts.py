@@ -10,6 +10,7 @@ graph, and left by what runs the rest of the frame:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
@@ -43,7 +44,7 @@ def leave_late(interpreter: Interpreter, enter: object, leave: object, manager: 
     return is_open
 
 
-def _enter_label(cls: type) -> Any:
+def _enter_label(cls: type) -> Callable[..., object]:
     enter = vars(cls)["__enter__"]
 
     def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
@@ -57,7 +58,7 @@ def _enter_label(cls: type) -> Any:
     return run
 
 
-def _leave_label(cls: type) -> Any:
+def _leave_label(cls: type) -> Callable[..., object]:
     enter, leave = vars(cls)["__enter__"], vars(cls)["__exit__"]
 
     def run(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:

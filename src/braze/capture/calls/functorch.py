@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -69,8 +70,10 @@ class CompiledHere:
         raise AttributeError(name)
 
 
-def _transform(transform: Any) -> Any:
-    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _transform(transform: Any) -> Callable[..., object]:
+    def make(
+        interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Transformed:
         function, *rest = args
         made = interpreter.native(transform, Callback(interpreter, function), *rest, **kwargs)
         return Transformed(interpreter, made, (transform, args, kwargs))
@@ -92,7 +95,9 @@ def take_vjp(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[st
 
 
 @answers(torch.func.jvp)
-def take_jvp(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def take_jvp(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     function, *rest = args
     return run_transform(
         interpreter, torch.func.jvp, (Callback(interpreter, function), *rest), kwargs
@@ -129,7 +134,7 @@ class ForwardLevel:
 @answers(ENTER_FORWARD)
 def enter_forward(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     level = interpreter.native(ENTER_FORWARD)
     interpreter.entered.append(ForwardLevel(level, interpreter.outer_step))
     interpreter.transforms += 1  # a noted call would run where no level is open
@@ -139,7 +144,7 @@ def enter_forward(
 @answers(EXIT_FORWARD)
 def exit_forward(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     levels = [entered for entered in interpreter.entered if type(entered) is ForwardLevel]
     if not levels:
         raise BreakRequested("unseen-python", "a level of forward mode that began outside")
@@ -153,7 +158,7 @@ def call_transformed(
     transformed: Transformed,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """Run a transformed function on fake tensors; inside, the program is interpreted as ever."""
     return run_transform(interpreter, transformed.function, args, kwargs)
 
@@ -164,7 +169,7 @@ def call_made_outside(
     place: int,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """A call of what a transform gave before the frame: the same transform of a callback."""
     guard_context = interpreter.guard_context
     base = guard_context.source_of_function(function)

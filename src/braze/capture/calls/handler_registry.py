@@ -50,7 +50,7 @@ def answer(
     handler: CallHandler,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """Call a handler. Arguments that do not fit the function it stands for are the program's
     mistake, and raise what Python raises."""
     if interpreter.guard_context.has_overrides and is_overridable(function):

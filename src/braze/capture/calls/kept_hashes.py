@@ -53,7 +53,7 @@ def ask_items(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _hashed_by(function: object, args: tuple[Any, ...]) -> Iterator[Any]:
+def _hashed_by(function: object, args: tuple[Any, ...]) -> Iterator[object]:
     """The arguments, and the members of arguments, that a function hashes."""
     if function is hash:
         yield from args[:1]
@@ -68,7 +68,7 @@ def _hashed_by(function: object, args: tuple[Any, ...]) -> Iterator[Any]:
         yield from (pair[0] for pair in pairs if type(pair) in (list, tuple) and pair)
 
 
-def _kept(value: Any, known: Container[int]) -> Iterator[tuple[Any, ...]]:
+def _kept(value: Any, known: Container[int]) -> Iterator[tuple[object, ...]]:
     """The tuples from outside in a key: itself, or those among its items."""
     if not _is_by_items(value):
         return
@@ -83,7 +83,7 @@ def _is_by_items(value: object) -> bool:
     return issubclass(type(value), tuple) and type(value).__hash__ is _BY_ITEMS
 
 
-def _without_hash(key: Any) -> Any:
+def _without_hash(key: Any) -> object:
     """A tuple of the same items, and so of the same hash, that does not know it."""
     if not _is_by_items(key):
         return key

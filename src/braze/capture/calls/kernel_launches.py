@@ -83,7 +83,7 @@ def call_launch(
 @answers(WRAP_TRITON)
 def wrap_triton(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`torch.library.wrap_triton(kernel)`, which marks a kernel for compilers that look into
     operators: launches are seen as they are."""
     kernel = (*args, *kwargs.values())[0]
@@ -122,7 +122,7 @@ def _grids(
     grid: object,
     given: tuple[object, ...],
     keywords: dict[str, object],
-) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+) -> tuple[tuple[object, ...], tuple[dict[str, object], ...]]:
     """The numbers of the grid; of each configuration where it is a function that may ask for one,
     and then what these set."""
     if not callable(grid):
@@ -154,13 +154,13 @@ def _grids(
     return tuple([n for extent in filled for n in extent]), tuple([c for c, _ in settings])
 
 
-def _in_order(kernel: TritonKernel, parameters: dict[str, object]) -> dict[str, Any]:
+def _in_order(kernel: TritonKernel, parameters: dict[str, object]) -> dict[str, object]:
     """The parameters of the kernel alone, in its order, as Triton gives them to a grid."""
     names = kernel.signature.parameters
     return {name: constant_of(parameters[name]) for name in names if name in parameters}
 
 
-def _extent(interpreter: Interpreter, kernel: TritonKernel, grid: object) -> tuple[Any, ...]:
+def _extent(interpreter: Interpreter, kernel: TritonKernel, grid: object) -> tuple[object, ...]:
     numbers = interpreter.side_effects.contents(grid) if type(grid) is list else grid
     if not isinstance(numbers, (tuple, list)) or not 1 <= len(numbers) <= 3:
         raise _refused(kernel, f"with a grid of {type(grid).__name__}")
@@ -209,7 +209,7 @@ class _Arguments:
         self.numbers.append(value)
         return NumberArgument(name, len(self.numbers) - 1, is_float)
 
-    def _constant(self, value: Any) -> Any:
+    def _constant(self, value: Any) -> object:
         kind = NUMBERS.get(type(value))
         if kind is not None:
             return traced(kind, (value,), {})  # it is compiled into the kernel
@@ -290,7 +290,7 @@ def _record(
     interpreter.calls.append(call)
 
 
-def _memory(interpreter: Interpreter, place: Place, is_written: bool) -> Any:
+def _memory(interpreter: Interpreter, place: Place, is_written: bool) -> TracedTensor:
     """A tensor of a piece of memory that autograd knows nothing of."""
     fake = new_fake(place)
     if is_written:

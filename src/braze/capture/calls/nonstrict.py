@@ -90,13 +90,13 @@ class _Adopting(TorchFunctionMode):
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         if self._interpreter is None:
             return func(*args, **(kwargs or {}))
         given, keywords = pytree.tree_map(self._adopted, (tuple(args), kwargs or {}))
         return func(*given, **keywords)
 
-    def _adopted(self, value: object) -> Any:
+    def _adopted(self, value: object) -> object:
         if not isinstance(value, torch.Tensor) or type(unwrapped(value)) is TracedTensor:
             return value  # transforms of torch.func wrap fake tensors
         assert self._interpreter is not None

@@ -58,7 +58,7 @@ def torch_argument(interpreter: Interpreter, value: Any) -> Any:
     return interpreter.side_effects.contents(value) if cls in EXACT else value
 
 
-def _with_items(interpreter: Interpreter, cls: type, value: Any) -> Any:
+def _with_items(interpreter: Interpreter, cls: type, value: Any) -> object:
     """A sequence with the items that C code gets; itself where they are those that it has."""
     kind = cls if cls in _LISTS else next(b for b in _LISTS if issubclass(type(value), b))
     held = list(kind.__iter__(value))
@@ -72,7 +72,7 @@ def _with_items(interpreter: Interpreter, cls: type, value: Any) -> Any:
     return items if issubclass(cls, list) else collections.deque(items, value.maxlen)
 
 
-def _with_values(interpreter: Interpreter, value: Any) -> Any:
+def _with_values(interpreter: Interpreter, value: Any) -> object:
     held = list(dict.items(value))  # hashing a key may run the program, which changes the dict
     entries = [(key, torch_argument(interpreter, item)) for key, item in held]
     same = all(new is old for (_, new), (_, old) in zip(entries, held))

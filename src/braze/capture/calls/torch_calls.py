@@ -121,7 +121,7 @@ def leaf_call(
 
 def _call_on_wrappers(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Call a function of torch's on wrapper subclasses, whose code the tracer has interpreted."""
     check_question(function, args, kwargs)
     name = call_name(function)
@@ -229,7 +229,7 @@ def has_original(guard_context: GuardContext, cls: type, name: str) -> bool:
     return guard_context.lookup(cls, name) is originals.get(name, ABSENT)
 
 
-def _originals(cls: type) -> dict[str, Any]:
+def _originals(cls: type) -> dict[str, object]:
     return {name: raw_lookup(cls, name) for name in dir(cls)}
 
 
@@ -247,7 +247,7 @@ _PROTOCOLS = (
 _REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
-def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
+def _methods() -> Iterator[tuple[object, tuple[str, ...]]]:
     for name in dir(operator):
         plain = name.strip("_")
         methods = [f"__{form}__" for form in (plain, _REFLECTED.get(plain, f"r{plain}"))]
@@ -454,7 +454,7 @@ _NAMES = {_NAME: "Tensor", **{cls.__name__: seen.__name__ for cls, seen in NUMBE
 _SIZES = frozenset({torch.SymInt, SymbolicSize})
 
 
-def as_seen(result: Any) -> Any:
+def as_seen(result: Any) -> object:
     """What native code gave, as the program sees it: sizes that C++ wrapped are the program's. A
     text that shows a fake tensor breaks."""
     cls = type(result)
@@ -491,7 +491,7 @@ def _as_named(text: str) -> str:
     return text
 
 
-def begin_leaf(interpreter: Interpreter, tensor: Any, requires_grad: bool) -> Any:
+def begin_leaf(interpreter: Interpreter, tensor: Any, requires_grad: bool) -> object:
     """Let a tensor made in this frame need gradients from now on, or not."""
     unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, requires_grad), {})
     tensor.place.tracks_gradient = False
@@ -512,7 +512,7 @@ def call_name(function: object) -> str:
     return f"{module}.{name}" if module else name
 
 
-def _target(guard_context: GuardContext, function: Any, args: tuple[object, ...]) -> Any:
+def _target(guard_context: GuardContext, function: Any, args: tuple[object, ...]) -> object:
     """What a graph calls: a method by its name, where the tensor's class finds this one."""
     owner = getattr(function, "__objclass__", None)
     if owner is None or not issubclass(owner, private.TensorBase):
@@ -532,7 +532,7 @@ def _is_legacy(function: object) -> bool:
 _LEGACY: Any = type(torch.FloatTensor)
 
 
-def _of_size(target: object, made: torch.Tensor) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+def _of_size(target: object, made: torch.Tensor) -> tuple[object, tuple[tuple[str, object], ...]]:
     """The target and keywords that say a legacy call of a size: a graph's text has tuples only."""
     if target == "new":
         return "new_empty", ()

@@ -75,7 +75,7 @@ def note_overrides(guard_context: GuardContext, cls: type) -> None:
 
 def call_overriding(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[Any] | None:
+) -> tuple[object] | None:
     """The result of a call that an argument's class answers, in a tuple; None where none does."""
     guard_context = interpreter.guard_context
     if not guard_context.has_overrides or not is_overridden(interpreter, (args, kwargs)):
@@ -118,14 +118,14 @@ def is_overridable(function: object) -> bool:
 
 
 @functools.cache
-def _overridable() -> frozenset[Any]:
+def _overridable() -> frozenset[object]:
     found = torch.overrides.get_overridable_functions().values()
     return frozenset(function for functions in found for function in functions)
 
 
 def ask_overriding(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What the classes of a call's arguments answer."""
     try:
         return _answer(interpreter, function, args, kwargs)

@@ -54,7 +54,7 @@ def is_question(function: object) -> bool:
 
 def ask_torch(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The answer of a C function of torch's that is no operator."""
     if _has_tensor(args) or _has_tensor(tuple(kwargs.values())):
         return leaf_call(interpreter, function, args, kwargs)
@@ -80,7 +80,7 @@ def ask_torch(
 @answers(IN_WHOLE_BACKWARD)
 def ask_engine(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Whether the backward that the thread is in, if any, is one of all leaves."""
     return _ask_again(interpreter, IN_WHOLE_BACKWARD, ())
 
@@ -88,7 +88,7 @@ def ask_engine(
 @answers(torch.cuda.get_device_capability)
 def ask_capability(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What a card can compute."""
     return _ask_card(interpreter, torch.cuda.get_device_capability, args, kwargs)
 
@@ -96,13 +96,15 @@ def ask_capability(
 @answers(torch.cuda.get_device_name)
 def ask_card_name(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """How a card is called."""
     return _ask_card(interpreter, torch.cuda.get_device_name, args, kwargs)
 
 
 @answers(private.are_all_true)
-def ask_all(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def ask_all(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """A tensor for its truth, which is asked by whoever calls: there the other side of a branch
     raises, so that it can be assumed (assertions.py)."""
     valid, _ = args
@@ -111,7 +113,7 @@ def ask_all(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str
 
 def _ask_card(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Ask a fact of a card, which stays as it is; which card is the current one may change."""
     device = (*args, *kwargs.values(), None)[0]
     if type(device) not in _PLAIN:
@@ -132,7 +134,7 @@ _ENUM_METHODS = frozenset(
 )
 
 
-def _ask_object(interpreter: Interpreter, function: Any, owner: Any) -> Any:
+def _ask_object(interpreter: Interpreter, function: Any, owner: Any) -> object:
     """Ask an object, and at each call that which is found at its place."""
     source = interpreter.guard_context.source_of(owner)
     if source is None:
@@ -142,7 +144,7 @@ def _ask_object(interpreter: Interpreter, function: Any, owner: Any) -> Any:
     return answer
 
 
-def _ask_again(interpreter: Interpreter, function: Any, args: tuple[object, ...]) -> Any:
+def _ask_again(interpreter: Interpreter, function: Any, args: tuple[object, ...]) -> object:
     """Ask, and at each call of the entry once more."""
     guard_context = interpreter.guard_context
     key = (function, args, "answer")
@@ -156,7 +158,7 @@ def _ask_again(interpreter: Interpreter, function: Any, args: tuple[object, ...]
     return _known(interpreter, function, answer)
 
 
-def _known(interpreter: Interpreter, function: object, answer: object) -> Any:
+def _known(interpreter: Interpreter, function: object, answer: object) -> object:
     """An answer that is an object of torch's, with a name by which it is found again."""
     if type(answer) in CONSTANTS or type(answer) in (list, tuple, dict):
         return answer

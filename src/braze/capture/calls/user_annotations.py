@@ -122,7 +122,7 @@ def is_marked_object(value: object) -> bool:
 
 def call_marked_object(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The result of calling it. The mark is of this object, so another one in its place is another
     program."""
     guard_context = interpreter.guard_context
@@ -198,7 +198,7 @@ def check_procedures(interpreter: Interpreter) -> None:
 
 def _call_ours(
     interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """NOT_MARKED for a function that is none of Braze's own; a break at one that is, since Braze
     does not interpret itself, and a Redirect where it stands for the program's."""
     space = getattr(function, "__globals__", None)
@@ -220,7 +220,7 @@ def _compile_here(
     compile: types.FunctionType,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> types.FunctionType | CompiledHere:
     """`braze.compile(function)` in the frame. Its calls here are calls of the function; where it
     leaves the frame, each call of the frame makes it, as eagerly.
 
@@ -236,7 +236,7 @@ def _compile_here(
     return CompiledHere(args[0], (compile, args, kwargs))
 
 
-def _is_made_here(interpreter: Interpreter) -> Callable[[Any], bool]:
+def _is_made_here(interpreter: Interpreter) -> Callable[[object], bool]:
     return lambda value: id(value) in interpreter.guard_context.fresh
 
 
@@ -245,7 +245,7 @@ def call_compiled_here(
     compiled: CompiledHere,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """A function that the frame compiled is part of the frame's own graph."""
     return interpreter.call(compiled._function, *args, **kwargs)
 
@@ -289,7 +289,7 @@ def _call_shielded(interpreter: Interpreter, code: str, args: tuple[object, ...]
 @answers(allow_in_graph, torch.compiler.allow_in_graph)
 def allow_here(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """As the program itself would mark it; what a transform of torch.func gave is traced whole
     as it is."""
     (function,) = args
@@ -314,7 +314,7 @@ def call_region(
 
 def call_whole(
     interpreter: Interpreter, whole: Whole, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Call it on fake tensors, without looking into its Python code."""
     return leaf_call(interpreter, whole.function, args, kwargs)
 
@@ -325,7 +325,7 @@ def _call_once(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     name: str,
-) -> Any:
+) -> object:
     if any(type(value) in TENSORS for value in (*args, *kwargs.values())):
         raise BreakRequested("explicit", f"{name} is assumed constant but takes a tensor")
     key = (id(function), "constant", args, tuple(kwargs.items()))

@@ -71,7 +71,7 @@ def _result(place: Place, has_history: bool) -> TracedTensor:
         return with_history(made)
 
 
-def _steps(place: Place) -> tuple[list[tuple[Any, ...]], Place]:
+def _steps(place: Place) -> tuple[list[tuple[object, ...]], Place]:
     """How a view is made, first step first, and from which base without the bits."""
     found: list[tuple[Any, ...]] = []
     while True:
@@ -84,7 +84,7 @@ def _steps(place: Place) -> tuple[list[tuple[Any, ...]], Place]:
         found.append((op,))
 
 
-def _known(step: Step, parent: Place) -> tuple[Any, ...]:
+def _known(step: Step, parent: Place) -> tuple[object, ...]:
     if step.op is aten.slice.Tensor and len(step.args) > 2:
         dim, start, end, *rest = step.args
         if type(dim) is int and end is parent.type.shape[dim]:  # up to its end at every size

@@ -425,7 +425,7 @@ class Reconstructor:
         return NewCall(rebuild_iterator, parts, after_effects=notices)
 
     @staticmethod
-    def _left_of(iterator: object) -> list[Any]:
+    def _left_of(iterator: object) -> list[object]:
         """What an iterator over a dict has still to give."""
         try:
             return list(iterator.__reduce__()[1][0])
@@ -608,7 +608,7 @@ def _settled(text: ShownText) -> str:
         raise CannotRebuild(f"a text: {problem}", text.made_at) from None
 
 
-def _of_exception(value: BaseException, cls: type) -> tuple[Any, dict[str, Any]]:
+def _of_exception(value: BaseException, cls: type) -> tuple[object, dict[str, object]]:
     """The arguments of an exception, and what it keeps beside its dict: in slots, and in fields
     that its C code tells to pickle."""
     bases = [base for base in cls.__mro__ if issubclass(base, BaseException)]
@@ -642,7 +642,7 @@ def _is_made_by_new_alone(cls: type) -> bool:
     return True
 
 
-def _slots(value: object, cls: type) -> list[tuple[str, types.MemberDescriptorType, Any]]:
+def _slots(value: object, cls: type) -> list[tuple[str, types.MemberDescriptorType, object]]:
     """The slots of a class and its bases that hold something: the name that instances have it
     under, its descriptor, and what it holds."""
     found: list[tuple[str, types.MemberDescriptorType, Any]] = []
@@ -658,7 +658,7 @@ def _slots(value: object, cls: type) -> list[tuple[str, types.MemberDescriptorTy
     return found
 
 
-def _dict_of_view(view: Any) -> Any:
+def _dict_of_view(view: Any) -> object:
     """The dict behind a view; a view shows it only through a read-only proxy."""
     return dict_behind(view.mapping)
 

@@ -58,13 +58,13 @@ class InlinedGenerator:
         function = call[0]
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return handed_over(self._interpreter.reader, self.send(None))
 
-    def send(self, value: Any, /) -> Any:
+    def send(self, value: Any, /) -> object:
         """Resume with a value; StopIteration with the result when the frame returns."""
         self._check_idle()
         if self.finished:
@@ -79,7 +79,7 @@ class InlinedGenerator:
         self.started = True
         return self._resume()
 
-    def throw(self, kind: object, value: object = None, traceback: object = None, /) -> Any:
+    def throw(self, kind: object, value: object = None, traceback: object = None, /) -> object:
         """Raise an exception where the frame waits, or where what it yields from waits."""
         exception = _exception(self._interpreter, kind, value, traceback)
         self._check_idle()
@@ -94,7 +94,7 @@ class InlinedGenerator:
                 return self._pass_on(partial(self._interpreter.call_raising, throw), exception)
         return self._raise_here(exception)
 
-    def close(self) -> Any:
+    def close(self) -> object:
         """Raise GeneratorExit where the frame waits, and let it end."""
         self._check_idle()
         if self.finished or not self.started:
@@ -109,14 +109,14 @@ class InlinedGenerator:
         raise RuntimeError("generator ignored GeneratorExit")
 
     @property
-    def gi_frame(self) -> Any:
+    def gi_frame(self) -> None:
         """None behind its end."""
         if self.finished:
             return None
         raise BreakRequested("unseen-callable", "the frame of a generator")
 
     @property
-    def gi_code(self) -> Any:
+    def gi_code(self) -> object:
         """The code."""
         return self.frame.code
 
@@ -131,7 +131,7 @@ class InlinedGenerator:
         return self._suspension.suspended and not self.finished
 
     @property
-    def gi_yieldfrom(self) -> Any:
+    def gi_yieldfrom(self) -> object:
         """What it yields from."""
         return self._delegate()
 
@@ -163,7 +163,7 @@ class InlinedGenerator:
         if self._running:
             raise ValueError("generator already executing")
 
-    def _delegate(self) -> Any:
+    def _delegate(self) -> object:
         """The iterator of the `yield from` at which the frame waits, or None."""
         frame = self.frame
         if self.finished or not self._suspension.suspended:
@@ -182,7 +182,7 @@ class InlinedGenerator:
             finally:
                 self._running = False
 
-    def _method_of(self, receiver: object, name: str) -> Any:
+    def _method_of(self, receiver: object, name: str) -> object:
         """A method of what the frame delegates to, or None."""
         try:
             return self._interpreter.attribute(receiver, name)
@@ -192,7 +192,7 @@ class InlinedGenerator:
             return None
         raise problem
 
-    def _pass_on(self, receive: Callable[[object], object], value: object) -> Any:
+    def _pass_on(self, receive: Callable[[object], object], value: object) -> object:
         """Send or throw something to what the frame yields from: what that yields goes straight
         to the caller. Where it ends the frame goes on."""
         self._running = True
@@ -223,7 +223,7 @@ class InlinedGenerator:
         frame.index = frame.steps[frame.index - 2][1].target
         return self._resume()
 
-    def _raise_here(self, exception: BaseException) -> Any:
+    def _raise_here(self, exception: BaseException) -> object:
         self._interpreter.raised.setdefault(
             id(exception), (exception, self._interpreter.outer_step)
         )
@@ -244,7 +244,7 @@ class InlinedGenerator:
         self.frame.index = region.target
         return self._resume()
 
-    def _resume(self) -> Any:
+    def _resume(self) -> object:
         self._suspension.suspended = False
         self._running = True
         problem: BaseException | None = None

@@ -9,7 +9,7 @@ and by how many items its iterator says are left; of nested ones the outermost o
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.frames.control_signals import BreakRequested, LoopTooLong
 from braze.capture.frames.frame import Frame
@@ -60,7 +60,7 @@ def _turns_left(frame: Frame) -> int:
     return operator.length_hint(iterator) if type(iterator) in _COUNTED else 0
 
 
-def _outermost(frames: list[Frame]) -> tuple[Any, int]:
+def _outermost(frames: list[Frame]) -> tuple[object, int]:
     """The code and the beginning of the outermost loop of many turns."""
     return next(
         (frame.code, target)

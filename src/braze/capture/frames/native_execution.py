@@ -108,7 +108,7 @@ def _steps_of_entry(frame: Frame) -> int:
     return next(i for i, step in enumerate(frame.steps) if step[1].offset >= entry)
 
 
-def _outermost_loop(interpreter: Interpreter) -> tuple[Any, int] | None:
+def _outermost_loop(interpreter: Interpreter) -> tuple[object, int] | None:
     """The code and the beginning of the outermost loop that turned more than once."""
     return next(
         (

@@ -73,7 +73,7 @@ def call_in_region(
     function: types.FunctionType,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """A call of what PyTorch's manager of this name, as a decorator, made of a function."""
     found = region_of_compiler(function)
     assert found is not None

@@ -27,7 +27,7 @@ _LOSSES = (
 
 
 @answers(torch.broadcast_tensors)
-def broadcast(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def broadcast(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Each tensor expanded to the common shape."""
     tensors = tuple(args[0]) if len(args) == 1 and type(args[0]) in (list, tuple) else args
     if not _are_symbolic(tensors):
@@ -53,7 +53,9 @@ def infer_size(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 
 def _loss_of(function: Any) -> None:
     @answers(function)
-    def loss(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def loss(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         tensors = [value for value in (*args, *kwargs.values()) if type(value) in TENSORS]
         if _are_symbolic(tensors):
             return interpreter.call_python(function, args, kwargs)

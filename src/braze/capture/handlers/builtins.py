@@ -7,6 +7,7 @@ import abc
 import collections
 import functools
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from braze.capture.arrays.fake_array import FakeArray
@@ -74,7 +75,7 @@ def type_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str
 @answers(isinstance)
 def is_instance(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     value, classes = args
     classes = interpreter.side_effects.native(classes)
     return is_instance_of(interpreter, value, classes)
@@ -115,7 +116,7 @@ def is_instance_of(interpreter: Interpreter, value: object, classes: Any) -> boo
 @answers(_abc._abc_instancecheck)
 def is_instance_of_abstract(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     abstract, value = args
     note_abstract(interpreter, interpreter.guard_context.type_of(value), abstract)
     return call_seen(interpreter, _abc._abc_instancecheck, args, kwargs)
@@ -124,7 +125,7 @@ def is_instance_of_abstract(
 @answers(_abc._abc_subclasscheck)
 def is_subclass_of_abstract(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     abstract, cls = args
     if issubclass(type(cls), type):
         note_abstract(interpreter, cls, abstract)
@@ -134,7 +135,7 @@ def is_subclass_of_abstract(
 @answers(issubclass)
 def is_subclass(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     cls, classes = args
     return is_subclass_of(interpreter, cls, interpreter.side_effects.native(classes))
 
@@ -157,12 +158,12 @@ def is_subclass_of(interpreter: Interpreter, cls: Any, classes: Any) -> bool:
 @answers(callable)
 def is_callable(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return interpreter.guard_context.lookup(type(args[0]), "__call__") is not ABSENT
 
 
 @answers(id)
-def identity(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def identity(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> int:
     value = args[0]
     real = interpreter.tracer.real_of(value) if type(value) in TENSORS else None
     interpreter.guard_context.keep(value)
@@ -179,7 +180,7 @@ def _of_this_call(interpreter: Interpreter, function: object, value: object, num
 
 
 @answers(hash, object.__hash__)
-def hash_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def hash_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     (value,) = args
     interpreter.guard_context.guard_identity(value)
     if type(value) in TENSORS:
@@ -202,7 +203,9 @@ def _hides_contents(interpreter: Interpreter, value: object) -> bool:
 
 
 @answers(len)
-def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def len_of(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> ProgramInt | int:
     if type(args[0]) in TENSORS and args[0].dim() and type(args[0].shape[0]) is ProgramInt:
         check_original(interpreter.guard_context, "__len__", args[0])
         return args[0].shape[0]
@@ -210,14 +213,18 @@ def len_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, ob
 
 
 @answers(bool)
-def bool_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def bool_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if kwargs or len(args) != 1:
         return interpreter.native(bool, *args, **kwargs)
     return truth(interpreter, args[0])
 
 
 @answers(super)
-def super_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def super_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if len(args) == 2:
         return make_super(interpreter, *args)
     return interpreter.native(super, *args)
@@ -229,7 +236,7 @@ def super_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[st
 @answers(getattr)
 def get_attribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     owner, name, *default = args
     _check_name(interpreter, getattr, name)
     try:
@@ -255,7 +262,7 @@ def _check_name(interpreter: Interpreter, function: Any, name: object, *rest: ob
 @answers(hasattr)
 def has_attribute(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return get_attribute(interpreter, (*args, _NOTHING), {}) is not _NOTHING
 
 
@@ -279,7 +286,7 @@ def guard_missing(interpreter: Interpreter, owner: object, name: str) -> None:
 @answers(setattr)
 def set_attribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     _check_name(interpreter, setattr, *args[1:])
     store_attribute(interpreter, *args)
 
@@ -287,7 +294,7 @@ def set_attribute(
 @answers(delattr)
 def del_attribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     _check_name(interpreter, delattr, *args[1:])
     delete_attribute(interpreter, *args)
 
@@ -295,7 +302,7 @@ def del_attribute(
 @answers(object.__setattr__, type.__setattr__)
 def object_setattr(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     _check_name(interpreter, object.__setattr__, *args[1:])
     store_generic(interpreter, *args)
 
@@ -303,14 +310,14 @@ def object_setattr(
 @answers(object.__delattr__, type.__delattr__)
 def object_delattr(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     delete_generic(interpreter, *args)
 
 
 @answers(*GENERIC)
 def object_getattribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     owner, name = args
     _check_name(interpreter, getattr, name)
     if issubclass(type(owner), (type, types.ModuleType)) or type(owner) in (*TENSORS, *CONSTANTS):
@@ -321,27 +328,29 @@ def object_getattribute(
 @answers(type.__getattribute__)
 def type_getattribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return load_class_attribute(interpreter, *args, hooked=False)
 
 
 @answers(types.ModuleType.__getattribute__)
 def module_getattribute(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return load_module_attribute(interpreter, *args)
 
 
 @answers(object.__init__)
 def object_init(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     if len(args) != 1 or kwargs:
         interpreter.native(object.__init__, *args, **kwargs)
 
 
 @answers(object.__new__)
-def object_new(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def object_new(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     if args and issubclass(type(args[0]), type):
         refuse_finalizer(interpreter.guard_context, args[0])
     return interpreter.native(object.__new__, *args, **kwargs)
@@ -350,12 +359,12 @@ def object_new(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str
 @answers(object)
 def make_object(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return interpreter.native(object, *args, **kwargs)
 
 
 @answers(type.__call__)
-def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     return make_instance(interpreter, args[0], args[1:], kwargs)
 
 
@@ -363,7 +372,9 @@ def type_call(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
 
 
 @answers(iter)
-def iter_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def iter_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if len(args) == 1:
         return iterator_of(interpreter, args[0])
     return call_natively(interpreter, iter, args, kwargs)
@@ -372,7 +383,7 @@ def iter_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str
 @answers(next)
 def next_value(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     try:
         return next_of(interpreter, args[0])
     except ProgramRaised as raised:
@@ -382,7 +393,7 @@ def next_value(
 
 
 @answers(any)
-def any_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def any_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     items = interpreter.native(iter, native_iterable(interpreter, args[0]))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         if truth(interpreter, item):
@@ -391,7 +402,7 @@ def any_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str,
 
 
 @answers(all)
-def all_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def all_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     items = interpreter.native(iter, native_iterable(interpreter, args[0]))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         if not truth(interpreter, item):
@@ -400,7 +411,7 @@ def all_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str,
 
 
 @answers(sum)
-def sum_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def sum_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     iterable, *start = args
     total = start[0] if start else kwargs.get("start", 0)
     if isinstance(total, (str, bytes, bytearray)):
@@ -421,7 +432,7 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 def _extremum(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object], sign: str
-) -> Any:
+) -> object:
     items = args
     if len(args) == 1:
         items = interpreter.native(tuple, native_iterable(interpreter, args[0]))
@@ -448,20 +459,20 @@ def _extremum(
 
 
 @answers(max)
-def max_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def max_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     return _extremum(interpreter, args, kwargs, ">")
 
 
 @answers(min)
-def min_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def min_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     return _extremum(interpreter, args, kwargs, "<")
 
 
 # --- constructors of builtin containers ----------------------------------------------------------
 
 
-def _from_iterable(cls: type) -> Any:
-    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _from_iterable(cls: type) -> Callable[..., object]:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         if kwargs or len(args) != 1:
             return interpreter.native(cls, *args, **kwargs)
         value = args[0]
@@ -483,7 +494,9 @@ for _cls in (list, tuple, set, frozenset):
 
 
 @answers(dict)
-def make_dict(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def make_dict(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[object, object]:
     made: dict[Any, Any] = {}
     if args:
         call_seen(interpreter, dict.update, (made, mapping_source(interpreter, args[0])), {})
@@ -508,7 +521,7 @@ def mapping_source(
     return entries
 
 
-def _reverse(interpreter: Interpreter, value: object) -> Any:
+def _reverse(interpreter: Interpreter, value: object) -> object:
     """`reversed(value)`, which takes no iterator in the value's place."""
     kind = type(value)
     method = ABSENT if kind in TENSORS else interpreter.guard_context.lookup(kind, "__reversed__")
@@ -523,10 +536,10 @@ def _reverse(interpreter: Interpreter, value: object) -> Any:
     return call_seen(interpreter, reversed, (value,), {})
 
 
-def _over_iterables(cls: object) -> Any:
+def _over_iterables(cls: object) -> Callable[..., object]:
     """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
-    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         check_protocols(interpreter.guard_context, args)
         if cls is reversed and (kwargs or len(args) != 1):
             return interpreter.native(reversed, *args, **kwargs)
@@ -544,14 +557,14 @@ for _lazy in (enumerate, zip, map, filter, reversed):
 @answers(range)
 def make_range(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return call_natively(interpreter, range, args, kwargs)
 
 
 @answers(slice)
 def make_slice(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> slice[object, object, object]:
     return slice(*args)
 
 
@@ -559,19 +572,21 @@ def make_slice(
 
 
 @answers(str)
-def make_str(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def make_str(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if len(args) == 1 and not kwargs:
         return text_of(interpreter, args[0], str)
     return interpreter.native(str, *args, **kwargs)
 
 
 @answers(repr)
-def repr_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def repr_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
     return text_of(interpreter, args[0], repr)
 
 
 @answers(format)
-def format_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def format_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> str:
     return format_value(interpreter, args[0], None, args[1] if len(args) > 1 else "")
 
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 @answers(builtins.__build_class__)
-def build_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def build_class(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     """`class name(*bases, **keywords): body`."""
     body, name, *given = args
     keywords = dict(kwargs)
@@ -63,7 +65,7 @@ def _check_cell(name: str, made: type, cell: types.CellType) -> None:
         raise ProgramRaised(TypeError(message))
 
 
-def _resolved_bases(interpreter: Interpreter, given: tuple[object, ...]) -> tuple[Any, ...]:
+def _resolved_bases(interpreter: Interpreter, given: tuple[object, ...]) -> tuple[object, ...]:
     """What the bases are that are no classes (`list[int]`): `__mro_entries__` says."""
     bases: list[Any] = []
     for base in given:
@@ -84,7 +86,9 @@ def _resolved_bases(interpreter: Interpreter, given: tuple[object, ...]) -> tupl
     return tuple(bases)
 
 
-def _metaclass(interpreter: Interpreter, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _metaclass(
+    interpreter: Interpreter, bases: tuple[Any, ...], keywords: dict[str, Any]
+) -> object:
     """The most derived metaclass."""
     metaclass = keywords.pop("metaclass", None)
     if metaclass is None:
@@ -111,7 +115,7 @@ def _prepared(
     name: str,
     bases: tuple[object, ...],
     keywords: dict[str, object],
-) -> Any:
+) -> object:
     """The namespace in which the body runs."""
     try:
         prepare = interpreter.attribute(metaclass, "__prepare__")
@@ -129,7 +133,7 @@ def _prepared(
     return space
 
 
-def _run_body(interpreter: Interpreter, body: types.FunctionType, space: object) -> Any:
+def _run_body(interpreter: Interpreter, body: types.FunctionType, space: object) -> object:
     frame, _ = make_frame(interpreter, body, (), {})
     assert frame is not None, "the body of a class is no generator"
     frame.names = space
@@ -159,7 +163,7 @@ class _QuietSlots:
 
 
 @answers(type.__new__)
-def new_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def new_class(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """A real class; what making it calls in the program is interpreted."""
     if len(args) != 4 or not isinstance(args[2], tuple) or not isinstance(args[3], dict):
         return interpreter.native(type.__new__, *args, **kwargs)
@@ -232,7 +236,7 @@ def note_failed_name(raised: ProgramRaised, value: object, owner: type, name: st
 @answers(collections.namedtuple)
 def make_named_tuple(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`collections.namedtuple(...)`, interpreted."""
     made = interpreter.call_python(collections.namedtuple, args, kwargs)
     interpreter.guard_context.named_tuples[id(made)] = NamedTuple(made)
@@ -242,6 +246,6 @@ def make_named_tuple(
 @answers(type(torch.autograd.Function).__init__)
 def make_autograd_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """torch's metaclass numbers the class and makes one for its backward."""
     return interpreter.native(type(torch.autograd.Function).__init__, *args, **kwargs)

@@ -27,14 +27,16 @@ _FEATURES = 0x1FF0000
 @answers(globals)
 def globals_of(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     if args or kwargs:
         return interpreter.native(globals, *args, **kwargs)
     return space_of(interpreter, interpreter.frames[-1].globals)
 
 
 @answers(vars)
-def vars_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def vars_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if not args:
         return local_variables(interpreter, interpreter.frames[-1])
     try:
@@ -46,7 +48,7 @@ def vars_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str
 
 
 @answers(dir)
-def dir_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def dir_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     if not args:
         space = local_variables(interpreter, interpreter.frames[-1])
         keys = interpreter.call(interpreter.attribute(space, "keys"))
@@ -60,7 +62,7 @@ def dir_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str,
     return call_natively(interpreter, dir, args, kwargs)
 
 
-def _in_order(interpreter: Interpreter, names: Any) -> list[Any]:
+def _in_order(interpreter: Interpreter, names: Any) -> list[object]:
     names = interpreter.native(list, native_iterable(interpreter, names))
     return sorted_items(interpreter, names, None, False)
 
@@ -77,7 +79,7 @@ def space_of(interpreter: Interpreter, space: dict[str, object]) -> dict[str, An
 @answers(compile)
 def compile_source(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     names = ("source", "filename", "mode", "flags", "dont_inherit")
     given = {**dict(zip(names, args)), **kwargs}
     if not given.pop("dont_inherit", False):
@@ -90,7 +92,9 @@ def compile_source(
 
 
 @answers(eval)
-def evaluate(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def evaluate(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     return _run(interpreter, "eval", args, kwargs)
 
 
@@ -119,7 +123,7 @@ def _run(interpreter: Interpreter, mode: str, args: tuple[Any, ...], kwargs: dic
 
 def _spaces(
     interpreter: Interpreter, mode: str, space: object, names: object
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[dict[str, object], object]:
     """Globals and locals for the code: the caller's where none are given."""
     caller = interpreter.frames[-1]
     if space is None:
@@ -143,7 +147,7 @@ def _spaces(
 @answers(types.FunctionType)
 def function_of_code(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A function; a dict that becomes its globals is written to for real if it is made here."""
     made = interpreter.native(types.FunctionType, *args, **kwargs)
     guard_context, space = interpreter.guard_context, made.__globals__

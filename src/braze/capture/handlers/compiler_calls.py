@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.calls.compile_time_calls import call_at_compile_time, is_compile_time_call
 from braze.capture.frames.control_signals import BreakRequested
@@ -28,7 +28,7 @@ def ask_compiler(
     function: types.FunctionType,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """A call into torch's own compiler: answered from a table, or a break. What torch's own
     modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
     if is_disabled_by_torch(function):
@@ -58,7 +58,7 @@ def _leave_out(
     disable: types.FunctionType,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """`disable(function)` in the frame, as FSDP2 says it around each hook: it gives a new function,
     calls of which break the graph. Without `recursive` it marks the function itself: a break."""
     others = (*args[1:], *kwargs.values())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _entry(interpreter: Interpreter, owner: Any, key: object) -> Any:
+def _entry(interpreter: Interpreter, owner: Any, key: object) -> object:
     """One entry of a dict, or ABSENT."""
     guard_context = interpreter.guard_context
     side_effects = interpreter.side_effects
@@ -35,7 +35,7 @@ def _entry(interpreter: Interpreter, owner: Any, key: object) -> Any:
 
 def _look_up_once(
     interpreter: Interpreter, method: object, owner: object, key: object, *rest: object
-) -> Any:
+) -> object:
     """Call a method of dicts that finds an entry and changes it. A second lookup would ask the
     key's `__eq__` once more than eager does."""
     check_order(owner)
@@ -45,7 +45,9 @@ def _look_up_once(
 
 
 @answers(dict.get)
-def dict_get(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def dict_get(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     owner, key, *default = args
     found = _entry(interpreter, owner, key)
     if found is ABSENT:
@@ -56,7 +58,7 @@ def dict_get(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[st
 @answers(dict.__getitem__)
 def dict_getitem(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     owner, key = args
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:
@@ -72,7 +74,7 @@ def dict_getitem(
 @answers(dict.setdefault)
 def dict_setdefault(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     owner, key, *default = args
     if not is_plain_key(key) or asks_members(owner):
         return _look_up_once(interpreter, dict.setdefault, owner, key, *default)
@@ -86,7 +88,7 @@ def dict_setdefault(
 @answers(dict.__setitem__)
 def dict_setitem(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     _set_entry(interpreter, *args)
 
 
@@ -102,13 +104,13 @@ def _set_entry(interpreter: Interpreter, owner: object, key: object, value: obje
 @answers(dict.__delitem__)
 def dict_delitem(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     check_order(args[0])
     delete_entry(interpreter, *args)
 
 
 @answers(dict.pop)
-def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     if len(args) == 1:
         return interpreter.native(dict.pop, {})
     owner, key, *default = args
@@ -127,12 +129,12 @@ def dict_pop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 @answers(dict.__contains__)
 def dict_contains(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return dict_has_key(interpreter, *args)
 
 
 @answers(dict.update)
-def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def dict_update(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
     owner, *sources = args
     check_order(owner)
     added = [mapping_source(interpreter, source) for source in sources[:1]]
@@ -159,7 +161,7 @@ def _has_plain_keys(source: dict[object, object] | list[tuple[object, ...]]) -> 
 @answers(collections.OrderedDict.update)
 def ordered_update(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     """By the class's own `__setitem__`."""
     owner, *sources = args
     for source in (*sources, kwargs):
@@ -176,7 +178,7 @@ def ordered_update(
 @answers(collections.OrderedDict.__ior__)
 def ordered_or(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """As `update`."""
     owner, other = args
     ordered_update(interpreter, (owner, other), {})
@@ -186,7 +188,7 @@ def ordered_or(
 @answers(collections.OrderedDict.setdefault)
 def ordered_setdefault(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """By the class's own `in`, `[]` and assignment."""
     given = _SETDEFAULT.bind(*args, **kwargs).arguments
     owner, key, value = given["self"], given["key"], given.get("default")

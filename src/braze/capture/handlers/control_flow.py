@@ -127,7 +127,7 @@ def _check_turn(made: Any, carried: Sequence[Any]) -> None:
             raise _raised("while_loop: body_fn gives a tensor of another shape, dtype or device")
 
 
-def _selected(interpreter: Interpreter, predicate: object, first: object, second: object) -> Any:
+def _selected(interpreter: Interpreter, predicate: object, first: object, second: object) -> object:
     """The results of two branches, each row of a batch from the one that it takes, as PyTorch's own
     rule for `vmap` has it."""
     _check_alike(first, second)
@@ -156,7 +156,7 @@ def _leaves(made: Any) -> list[Any]:
     return []
 
 
-def _rebuilt(made: Any, leaves: Iterator[Any]) -> Any:
+def _rebuilt(made: Any, leaves: Iterator[Any]) -> object:
     """The same with other tensors."""
     if type(made) in TENSORS:
         return next(leaves)

@@ -243,7 +243,7 @@ def _nested_methods(compute: Any, setup: Any, backward: Any, form: _Form) -> dic
             setup(ctx=ctx, inputs=values, output=output)
         ctx.needs_input_grad = needed
 
-    def flat_backward(ctx: Any, *gradients: Any) -> Any:
+    def flat_backward(ctx: Any, *gradients: Any) -> tuple[object, ...]:
         needed = ctx.needs_input_grad
         ctx.needs_input_grad = nested(needed)[:count]
         made = backward(ctx, *results(gradients))

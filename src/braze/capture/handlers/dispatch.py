@@ -149,7 +149,7 @@ def prepare(
 
 def _call_unknown(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A builtin function, method or slot that the capture has not called yet."""
     marked = call_marked(interpreter, function, args, kwargs)
     if marked is not NOT_MARKED:
@@ -162,7 +162,7 @@ def _call_unknown(
 
 def call_script(
     interpreter: Interpreter, script: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """TorchScript's own interpreter runs the function on fake tensors: its operators come here as
     ever. What its optimiser would make of them is left out."""
     python = python_of_script(script)
@@ -392,7 +392,7 @@ def known_function(interpreter: Interpreter, function: types.FunctionType) -> Kn
 
 def _known_defaults(
     guard_context: GuardContext, function: types.FunctionType
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Defaults of a function from outside: guarded as a whole, their entries known. Those of
     keywords are a dict, which the program may write to: its entries are guarded too, and all of
     them for a function that is guarded by its code."""
@@ -423,7 +423,7 @@ def _known_defaults(
 
 def _read_defaults(
     guard_context: GuardContext, function: types.FunctionType, source: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> tuple[tuple[object, ...], dict[str, object]]:
     positional, keyword = function.__defaults__, function.__kwdefaults__
     first, second = [AttributeSource(source, n) for n in ("__defaults__", "__kwdefaults__")]
     if positional:
@@ -498,7 +498,7 @@ def _binding_error(
 
 def _call_class(
     interpreter: Interpreter, cls: type, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     handler = CALL_HANDLERS.get(cls)
     if handler is not None:
         return answer(interpreter, cls, handler, args, kwargs)
@@ -509,7 +509,7 @@ def _call_class(
 
 def construct(
     interpreter: Interpreter, cls: type, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`cls(...)`: the metaclass's `__call__`, else `type.__call__`."""
     meta_call = interpreter.guard_context.lookup(type(cls), "__call__")
     if type(meta_call) is types.FunctionType:
@@ -522,7 +522,7 @@ def construct(
 
 def make_instance(
     interpreter: Interpreter, cls: type, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`type.__call__`: `__new__` and `__init__`."""
     guard_context = interpreter.guard_context
     if issubclass(cls, _STORAGES):
@@ -560,7 +560,7 @@ def _new_instance(
     init: object,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     if type(new) is types.FunctionType:
         return interpreter.call(new, cls, *args, **kwargs)
     if new is object.__new__:

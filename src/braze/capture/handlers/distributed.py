@@ -10,6 +10,7 @@ whole. Functional collectives are no part of it: they are operators of a graph.
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed
@@ -38,7 +39,7 @@ _PRIVATE = frozenset(
 _MODULES = ("torch.distributed", "torch.distributed.distributed_c10d")
 
 
-def communicating_functions() -> dict[Any, str]:
+def communicating_functions() -> dict[object, str]:
     """The functions of torch.distributed that break the graph where they are called: all public
     ones but for its questions."""
     found: dict[Any, str] = {}
@@ -52,7 +53,7 @@ def communicating_functions() -> dict[Any, str]:
     return found
 
 
-def _communicates(name: str) -> Any:
+def _communicates(name: str) -> Callable[..., object]:
     def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         raise BreakRequested("communication", f"torch.distributed.{name}()")
 

@@ -30,7 +30,7 @@ class FrameView:
         self.f_globals = space_of(interpreter, frame.globals)
 
     @property
-    def f_locals(self) -> Any:
+    def f_locals(self) -> object:
         """The variables that have a value."""
         frame = self._interpreter.frames[self._index]
         if BYTECODE.frame_locals_are_live and (frame.names is None or frame.locals):
@@ -56,12 +56,14 @@ def _view(interpreter: Interpreter, index: int) -> FrameView:
 
 
 @answers(private.getframe)
-def get_frame(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def get_frame(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> FrameView:
     depth = args[0] if args else 0
     return _view(interpreter, len(interpreter.frames) - 1 - depth)
 
 
-def _module_name(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _module_name(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     depth = args[0] if args else kwargs.get("depth", 0)
     index = len(interpreter.frames) - 1 - depth
     if index < 0:

@@ -78,7 +78,7 @@ def _repeated(value: object, rank: int) -> Any:
     return [value] * rank
 
 
-def _scaled(size: Any, scale: float) -> Any:
+def _scaled(size: Any, scale: float) -> object:
     """floor(size * scale): of a scale that is a small fraction, floats give it exactly."""
     if float(scale).is_integer():
         return size * int(scale)

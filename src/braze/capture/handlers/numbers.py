@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import types
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _conversion(cls: type, method: str) -> Any:
+def _conversion(cls: type, method: str) -> Callable[..., object]:
     def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
@@ -75,7 +76,7 @@ def _warn_of_history(interpreter: Interpreter, cls: type) -> None:
     call_untraced(interpreter.native, (cls, leaf), {})
 
 
-def _giving(cls: type, method: str, found: object) -> Any:
+def _giving(cls: type, method: str, found: object) -> object:
     """What answers as an object of the program's did, so that Python says what is wrong with the
     answer, in words that name the program's class."""
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
@@ -87,7 +88,9 @@ for _cls, _method in ((int, "__int__"), (float, "__float__"), (complex, "__compl
 
 
 @answers(round)
-def round_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def round_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if args and type(args[0]) in TENSORS:
         return leaf_call(interpreter, round, args, kwargs)
     if args and type(args[0]) in NUMBERS:
@@ -104,14 +107,16 @@ _DIVMOD = Operator(divmod, "__divmod__", "__rdivmod__", sign="divmod()")
 
 
 @answers(divmod)
-def divmod_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def divmod_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if len(args) != 2 or kwargs:
         return interpreter.native(divmod, *args, **kwargs)
     return binary(interpreter, _DIVMOD, *args)
 
 
 @answers(torch.Size.numel)
-def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Of sizes among which are symbols: C would ask for their numbers."""
     if len(args) == 1 and ProgramInt in map(type, args[0]):
         return interpreter.native(math.prod, args[0])
@@ -119,7 +124,7 @@ def count_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @answers(pow)
-def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     given = {**dict(zip(("base", "exp", "mod"), args)), **kwargs}
     if given.keys() == {"base", "exp"}:
         return binary(interpreter, OPERATORS["**"], given["base"], given["exp"])
@@ -131,5 +136,5 @@ def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, 
 
 
 @answers(abs)
-def abs_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def abs_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     return unary(interpreter, UNARY["__abs__"], args[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from braze.capture.calls.handler_registry import answers
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _two(op: Any) -> Any:
+def _two(op: Any) -> Callable[..., object]:
     def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if len(args) != 2 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
@@ -36,7 +37,7 @@ def _two(op: Any) -> Any:
     return apply
 
 
-def _one(op: Any) -> Any:
+def _one(op: Any) -> Callable[..., object]:
     def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if len(args) != 1 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
@@ -54,7 +55,7 @@ for _name in ("__neg__", "__pos__", "__invert__"):
 @answers(operator.iconcat)
 def concatenate(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`a += b` of what can be indexed."""
     is_sequence = len(args) == 2 and not issubclass(type(args[0]), dict)
     if not is_sequence or interpreter.guard_context.lookup(type(args[0]), "__getitem__") is ABSENT:
@@ -65,56 +66,56 @@ def concatenate(
 @answers(operator.contains)
 def contains_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return contains(interpreter, *args)
 
 
 @answers(operator.getitem)
 def getitem_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return get_item(interpreter, *args)
 
 
 @answers(operator.setitem)
 def setitem_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     store_item(interpreter, *args)
 
 
 @answers(operator.delitem)
 def delitem_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     delete_item(interpreter, *args)
 
 
 @answers(operator.truth)
 def truth_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return truth(interpreter, *args)
 
 
 @answers(operator.not_)
 def not_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return not truth(interpreter, *args)
 
 
 @answers(operator.is_)
 def is_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return is_same(interpreter, *args)
 
 
 @answers(operator.is_not)
 def is_not_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     return not is_same(interpreter, *args)
 
 
@@ -182,7 +183,7 @@ def sort_method(
 @answers(functools.reduce)
 def reduce_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     if not 2 <= len(args) <= 3 or kwargs:
         return interpreter.native(functools.reduce, *args, **kwargs)  # raises
     function, iterable, *initial = args

@@ -31,7 +31,7 @@ def _of_average(
     ceil_mode: object = False,
     count_include_pad: object = True,
     divisor_override: object = None,
-) -> Any: ...
+) -> None: ...
 
 
 def _of_maximum(
@@ -42,15 +42,15 @@ def _of_maximum(
     dilation: object = 1,
     ceil_mode: object = False,
     return_indices: object = False,
-) -> Any: ...
+) -> None: ...
 
 
-def _mean(interpreter: Interpreter, image: object, rank: int) -> Any:
+def _mean(interpreter: Interpreter, image: object, rank: int) -> object:
     dims = tuple(range(-rank, 0))
     return leaf_call(interpreter, torch.mean, (image, dims, True), {})
 
 
-def _maximum(interpreter: Interpreter, image: Any, rank: int) -> Any:
+def _maximum(interpreter: Interpreter, image: Any, rank: int) -> object:
     """Of equal values the first one gets the gradient, as in pooling: so not `amax`."""
     ahead = image.shape[:-rank]
     flat = leaf_call(interpreter, torch.flatten, (image, -rank), {})

@@ -115,7 +115,7 @@ class NumberFunctions:
         return ABSENT if cell is None else self._interpreter.side_effects.read_cell(cell)
 
 
-def _functions_of(space: Iterable[object]) -> frozenset[Any]:
+def _functions_of(space: Iterable[object]) -> frozenset[object]:
     return frozenset([value for value in space if type(value) is types.BuiltinFunctionType])
 
 

@@ -49,6 +49,7 @@ from braze.tracing.symbolic.unbacked_sizes import integer_of
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.tracing.fake_tensor import TracedTensor
 
 # They read nothing of a generator but its state in C, through `random()`. (`gauss` keeps a number
 # in an attribute for its next call.)
@@ -89,7 +90,7 @@ _MOST_NUMBERS = 64
 _GIVE_SEVERAL = frozenset({random.Random.sample, random.Random.choices})
 
 
-def _draw(function: Any) -> Any:
+def _draw(function: Any) -> Callable[..., object]:
     def draw(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if not args or id(args[0]) not in interpreter.guard_context.known:
             if type(function) is types.FunctionType:
@@ -195,7 +196,7 @@ def drawn_integer(
     function: Any,
     args: tuple[object, ...],
     bounds: tuple[int, int],
-) -> Any:
+) -> object:
     """The integer that is drawn at each call."""
     tensor = drawn_tensor(interpreter, generator, function, args, _INTEGER)
     with interpreter.tracer:
@@ -217,7 +218,7 @@ def _shuffle(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, 
         numbers[:] = _drawn_several(interpreter, _shuffled, (generator, tuple(numbers)), {})
 
 
-def _shuffled(generator: random.Random, numbers: tuple[object, ...]) -> list[Any]:
+def _shuffled(generator: random.Random, numbers: tuple[object, ...]) -> list[object]:
     made = list(numbers)
     generator.shuffle(made)
     return made
@@ -225,7 +226,7 @@ def _shuffled(generator: random.Random, numbers: tuple[object, ...]) -> list[Any
 
 def _drawn_several(
     interpreter: Interpreter, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[Any]:
+) -> list[object]:
     """What is taken of the numbers `args[1]`; a break where these are not few, or of two kinds."""
     generator, numbers, *rest = args
     called = functools.partial(function, **kwargs) if kwargs else function
@@ -273,7 +274,7 @@ def drawn_tensor(
     function: Any,
     args: tuple[object, ...],
     kind: TensorType,
-) -> Any:
+) -> TracedTensor:
     """What holds a number that is drawn at each call. The entry is for this one generator."""
     guard_context, tracer = interpreter.guard_context, interpreter.tracer
     if not tracer.gives_numbers or interpreter.transforms:
@@ -318,7 +319,7 @@ for _function in (RANDOM_CORE.random, RANDOM_CORE.getrandbits):
 
 
 @answers(random.Random.seed)
-def seed(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def seed(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Done before the graph runs, in order with what is drawn."""
     guard_context = interpreter.guard_context
     if not args or id(args[0]) not in guard_context.known:
@@ -341,7 +342,9 @@ _PLAIN_ARGUMENTS = (int, float, bool, type(None), str, type)
 
 def _draws(name: str, method: Any) -> None:
     @answers(method)
-    def draw(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def draw(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         if not args or id(args[0]) not in interpreter.guard_context.known:
             raise refusal(f"{name}() of a generator that is made here")
         generator, *rest = args
@@ -355,7 +358,7 @@ def _draws(name: str, method: Any) -> None:
 
 def call_random_function(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A function of the kind that `numpy.random` has: compiled from Cython."""
     handler = CALL_HANDLERS.get(function)
     if handler is None:
@@ -364,7 +367,7 @@ def call_random_function(
     return answer(interpreter, function, handler, args, kwargs)
 
 
-def _numpys_argument(interpreter: Interpreter, name: str, value: Any) -> Any:
+def _numpys_argument(interpreter: Interpreter, name: str, value: Any) -> object:
     """An argument as NumPy gets it: a size is a number then."""
     value = interpreter.side_effects.native(value)
     if type(value) in (list, tuple, torch.Size):
@@ -378,7 +381,7 @@ def _numpys_argument(interpreter: Interpreter, name: str, value: Any) -> Any:
 
 def _drawn_by_numpy(
     interpreter: Interpreter, name: str, generator: object, called: Any, args: tuple[Any, ...]
-) -> Any:
+) -> object:
     """What a generator gives at each call, by what a new one gives."""
     try:
         example = called(RANDOM_STATE(0), *args)

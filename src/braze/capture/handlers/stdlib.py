@@ -16,6 +16,7 @@ import threading
 import types
 import typing
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.handler_registry import answers
@@ -58,10 +59,10 @@ _TELLING = (
 )
 
 
-def _ask(function: Any) -> Any:
+def _ask(function: Any) -> Callable[..., object]:
     def answer(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         for value in (*args, *kwargs.values()):
             interpreter.guard_context.guard_identity(value)
         return interpreter.native(function, *args, **kwargs)
@@ -73,10 +74,10 @@ for _function in _QUESTIONS:
     answers(_function)(_ask(_function))
 
 
-def _ask_attributes(function: Any) -> Any:
+def _ask_attributes(function: Any) -> Callable[..., object]:
     def answer(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         if not args or kwargs:
             raise BreakRequested("unseen-callable", f"{function.__name__}() with keywords")
         interpreter.guard_context.guard_identity(args[0])
@@ -146,12 +147,12 @@ def ask_process(
     raise BreakRequested("unseen-callable", "a question about files, modules or threads")
 
 
-def _substitution(method: object) -> Any:
+def _substitution(method: object) -> Callable[..., object]:
     """By a text, or by a function that is called for each match."""
 
     def substitute(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         given = {**dict(zip(("pattern", "repl", "string", "count", "flags"), args)), **kwargs}
         pattern = interpreter.native(re.compile, given["pattern"], given.get("flags", 0))
         count = given.get("count", 0)
@@ -174,7 +175,7 @@ def get_logger(
 
 def find_implementation(
     interpreter: Interpreter, dispatch: types.FunctionType, args: tuple[object, ...]
-) -> Any:
+) -> object:
     """What a `functools.singledispatch` function runs for a class: asked for real, and good as
     long as the same is registered."""
     guard_context = interpreter.guard_context
@@ -195,7 +196,7 @@ def find_implementation(
 @answers(logging.Logger.isEnabledFor)
 def is_enabled_for(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The answer is kept in a dict of the logger, which is read; it is found under a lock."""
     known = args and id(args[0]) in interpreter.guard_context.known
     if known and type(args[0]) is logging.Logger and type(args[-1]) is int:
@@ -206,7 +207,7 @@ def is_enabled_for(
 @answers(weakref.proxy)
 def weak_proxy(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     target = args[0]
     guard_context = interpreter.guard_context
     if len(args) != 1 or kwargs or id(target) in guard_context.known or type(target) in TENSORS:
@@ -220,19 +221,21 @@ def weak_proxy(
 @answers(gc.collect)
 def collect_garbage(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Now, for what the program made here, and again after the graph ran."""
     interpreter.deferred_calls.append((gc.collect, args))
     return interpreter.native(gc.collect, *args, **kwargs)
 
 
 @answers(typing.cast)
-def cast(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def cast(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     return args[1]
 
 
 @answers(sys.exc_info)
-def exc_info(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def exc_info(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[None, None, None] | tuple[type[object], object, object]:
     exception = handled_exception(interpreter, args, kwargs)
     if exception is None:
         return None, None, None
@@ -242,5 +245,5 @@ def exc_info(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[st
 @answers(sys.exception)
 def handled_exception(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> BaseException | None:
     return interpreter.handled()

@@ -38,7 +38,7 @@ def join(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, o
 @answers(object.__str__)
 def text_of_object(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`object.__str__` calls the `__repr__` of the class, which may be the program's."""
     if len(args) == 1 and not kwargs:
         return text_of(interpreter, args[0], repr)
@@ -48,7 +48,7 @@ def text_of_object(
 @answers(itertools.accumulate)
 def accumulate(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """By itself it adds in C what an iterator gives later."""
     if len(args) < 2 and kwargs.get("func") is None:
         kwargs = {**kwargs, "func": operator.add}

@@ -22,7 +22,7 @@ _OPTIONS = frozenset({"dtype", "device"})
 
 
 @answers(torch.linspace)
-def linspace(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def linspace(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     """From numbers to numbers, in symbolically many steps."""
     named = {**dict(zip(("start", "end", "steps"), args)), **kwargs}
     options = {name: named[name] for name in named.keys() & _OPTIONS if named[name] is not None}
@@ -42,7 +42,7 @@ def _indices_of(function: object, op: object) -> None:
     @answers(function)
     def indices(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         """Of a triangle of a matrix whose sizes are symbols."""
         named = {**dict(zip(("row", "col", "offset"), args)), **kwargs}
         options = {name: named[name] for name in named.keys() & _OPTIONS if named[name] is not None}
@@ -75,7 +75,7 @@ def _recorded(
     op: object,
     numbers: tuple[object, ...],
     options: dict[str, object],
-) -> Any:
+) -> object:
     tracer = interpreter.tracer
     tracer.origin = interpreter.origin(f"torch.{function.__name__}")
     options = {"device": torch.get_default_device(), **options}

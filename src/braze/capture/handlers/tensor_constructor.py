@@ -74,7 +74,7 @@ def holds_scalars(data: Any) -> bool:
     return type(data) in (list, tuple) and FakeArray in map(type, data)
 
 
-def _of_scalars(interpreter: Interpreter, items: list[object], given: dict[str, object]) -> Any:
+def _of_scalars(interpreter: Interpreter, items: list[object], given: dict[str, object]) -> object:
     """A row of NumPy's numbers, and Python's."""
     if given.keys() - {"dtype"} or torch.get_default_device().type != "cpu":
         raise refusal("a tensor of NumPy's numbers elsewhere")
@@ -114,7 +114,7 @@ def _fit(numbers: list[Any], dtype: torch.dtype, whole: bool) -> bool:
 
 def _of_floats(
     interpreter: Interpreter, numbers: list[object], is_row: bool, wanted: dict[str, object]
-) -> Any:
+) -> object:
     tracer = interpreter.tracer
     if ProgramInt in map(type, numbers):
         numbers = [interpreter.call(float, n) if type(n) is ProgramInt else n for n in numbers]

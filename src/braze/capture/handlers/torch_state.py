@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch.utils.checkpoint
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _constant(value: object) -> Any:
+def _constant(value: object) -> Callable[..., object]:
     def answer(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         return value
 
     return answer
@@ -54,7 +55,7 @@ def _constant(value: object) -> Any:
 @answers(*COMPILING)
 def is_compiling(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> bool:
     """Yes; but a module's call asks whether to leave out the hooks that an exception calls, and
     `torch.optim` is taken as eager runs it: it computes bias corrections on numbers of double
     precision, and for a compiler on tensors of single."""
@@ -78,13 +79,13 @@ for _functions, _value in ((NOT_TRACING, False), (NOTHING, None), (NO_MODES, 0))
         answers(_function)(_constant(_value))
 
 
-def _asks_overrides(function: Any) -> Any:
+def _asks_overrides(function: Any) -> Callable[..., object]:
     """Whether one of the arguments is of a class that torch functions ask. PyTorch's own code is
     captured as for plain tensors, whose results capture gives the class."""
 
     def answer(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         if interpreter.guard_context.has_overrides and is_overridden(interpreter, args):
             return True
         if str(interpreter.frames[-1].globals.get("__name__")).partition(".")[0] == "torch":
@@ -96,7 +97,7 @@ def _asks_overrides(function: Any) -> Any:
     return answer
 
 
-def _alike(interpreter: Interpreter, value: Any) -> Any:
+def _alike(interpreter: Interpreter, value: Any) -> object:
     """An argument with an empty tensor of the same class in place of each fake one."""
     if type(value) in TENSORS:
         cls = interpreter.guard_context.type_of(value)
@@ -111,7 +112,7 @@ def _alike(interpreter: Interpreter, value: Any) -> Any:
 @answers(torch.overrides.handle_torch_function)
 def handle_torch_function(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What the classes of a function's arguments answer."""
     function, _, *values = args
     return ask_overriding(interpreter, function, tuple(values), kwargs)
@@ -125,16 +126,16 @@ for _function in (
     answers(_function)(_asks_overrides(_function))
 
 
-def _manager(cls: type) -> Any:
+def _manager(cls: type) -> Callable[..., object]:
     """Context managers of torch's ambient state run for real; capture restores it at the end."""
 
-    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         return interpreter.native(cls, *args, **kwargs)
 
     return make
 
 
-def _manager_method(function: Any, enters: bool) -> Any:
+def _manager_method(function: Any, enters: bool) -> Callable[..., object]:
     """Methods of a manager made here run for real; one from outside is read and kept back."""
 
     def run(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
@@ -176,7 +177,7 @@ for _method in (torch.device.__enter__, torch.device.__exit__):
     answers(_method)(_manager_method(_method, _method is torch.device.__enter__))
 
 
-def _not_in_a_graph(what: str) -> Any:
+def _not_in_a_graph(what: str) -> Callable[..., object]:
     def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         raise BreakRequested("global-state", what)
 
@@ -231,7 +232,7 @@ def storage_offset(
 
 
 @answers(*LABELS)
-def label(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def label(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """What the block computes bears its name. One that is no plain string (a size is in it) would
     be another one at each call: it is not shown."""
     names = [*args[:1], *[value for key, value in kwargs.items() if key == "name"]]
@@ -243,7 +244,7 @@ def label(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, 
 @answers(vars(Label)["__enter__"])
 def enter_label(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What is recorded from here on bears the label's name."""
     name = load_attribute(interpreter, args[0], "name")
     interpreter.labels.append(name)
@@ -279,7 +280,7 @@ _CHECKPOINT_OPTIONS = frozenset(
 @answers(torch.utils.checkpoint.checkpoint)
 def checkpoint(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What is kept for the backward is decided for the graph as a whole: only the call is made.
     The reentrant kind records no gradients unless an argument needs one, and it has none for
     `torch.autograd.grad`."""

@@ -11,6 +11,7 @@ import collections
 import datetime
 import functools
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -93,7 +94,7 @@ def load_attribute(interpreter: Interpreter, owner: Any, name: str) -> Any:
     return _load_or_fall_back(interpreter, owner, name)
 
 
-def _load_of_number(interpreter: Interpreter, owner: object, name: str) -> Any:
+def _load_of_number(interpreter: Interpreter, owner: object, name: str) -> object:
     """An attribute of a number that stands for several. It has those of the number's class, and no
     others; what its own class does not answer, the number at hand does."""
     kind = NUMBERS[type(owner)]
@@ -107,7 +108,7 @@ def _load_of_number(interpreter: Interpreter, owner: object, name: str) -> Any:
     return interpreter.native(getattr, owner, name)
 
 
-def _load_plain(interpreter: Interpreter, owner: object, name: str, of_module: bool) -> Any:
+def _load_plain(interpreter: Interpreter, owner: object, name: str, of_module: bool) -> object:
     """An attribute of which the class knows nothing. of_module: what the instance dict does not
     have is looked for among a module's parameters, buffers and modules."""
     value = instance_entry(interpreter, owner, name)
@@ -157,7 +158,7 @@ _DESCRIPTORS = frozenset(
 )
 
 
-def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[Any, Any]:
+def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[object, object]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -184,7 +185,7 @@ def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[Any, A
     return load_attribute(interpreter, owner, name), NULL
 
 
-def referent(guard_context: GuardContext, proxy: object) -> Any:
+def referent(guard_context: GuardContext, proxy: object) -> object:
     """What a weak proxy made in this frame stands for."""
     target = guard_context.proxies[id(proxy)].target()
     if target is None:
@@ -192,7 +193,7 @@ def referent(guard_context: GuardContext, proxy: object) -> Any:
     return target
 
 
-def load_generic(interpreter: Interpreter, owner: object, name: str) -> Any:
+def load_generic(interpreter: Interpreter, owner: object, name: str) -> object:
     """`object.__getattribute__`, which asks no `__getattr__`."""
     value = _find(interpreter, owner, name)
     if value is ABSENT:
@@ -200,7 +201,7 @@ def load_generic(interpreter: Interpreter, owner: object, name: str) -> Any:
     return value
 
 
-def _load_or_fall_back(interpreter: Interpreter, owner: object, name: str) -> Any:
+def _load_or_fall_back(interpreter: Interpreter, owner: object, name: str) -> object:
     """`object.__getattribute__`; where that raises AttributeError, `__getattr__`."""
     try:
         value = _find(interpreter, owner, name)
@@ -213,7 +214,7 @@ def _load_or_fall_back(interpreter: Interpreter, owner: object, name: str) -> An
     return _fall_back(interpreter, owner, name)
 
 
-def _find(interpreter: Interpreter, owner: object, name: str) -> Any:
+def _find(interpreter: Interpreter, owner: object, name: str) -> object:
     """What the class and the instance dict give, or ABSENT."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -238,7 +239,7 @@ def _check_traceback(interpreter: Interpreter, owner: object) -> None:
         raise BreakRequested("unsupported-attribute", detail)
 
 
-def _load_foreign(interpreter: Interpreter, owner: object, name: str) -> Any:
+def _load_foreign(interpreter: Interpreter, owner: object, name: str) -> object:
     """An attribute of an object whose class looks them up in C code of its own: bound methods,
     thread-local data, super()."""
     if name == "__traceback__":
@@ -256,7 +257,7 @@ def _load_foreign(interpreter: Interpreter, owner: object, name: str) -> Any:
 
 def _read_natively(
     interpreter: Interpreter, owner: object, name: str, read: Any, *args: object
-) -> Any:
+) -> object:
     """What C code gives as `owner.name`: a field of a named tuple, thread-local data."""
     guard_context = interpreter.guard_context
     key = attribute_key(owner, name)
@@ -277,7 +278,7 @@ def _read_natively(
     return guard_context.read_attribute_value(owner, name, value)
 
 
-def _fall_back(interpreter: Interpreter, owner: object, name: str) -> Any:
+def _fall_back(interpreter: Interpreter, owner: object, name: str) -> object:
     getattr_method = interpreter.guard_context.lookup(type(owner), "__getattr__")
     if getattr_method is torch.nn.Module.__getattr__:
         value = module_entry(interpreter, owner, name)
@@ -304,7 +305,7 @@ def raise_missing(
     raise ProgramRaised(error)
 
 
-def instance_entry(interpreter: Interpreter, owner: object, name: str) -> Any:
+def instance_entry(interpreter: Interpreter, owner: object, name: str) -> object:
     """The instance dict's entry, or ABSENT; guarded for an object from outside."""
     try:
         space = object.__getattribute__(owner, "__dict__")
@@ -331,7 +332,7 @@ def instance_entry(interpreter: Interpreter, owner: object, name: str) -> Any:
     return guard_context.read_attribute_value(owner, name, value)
 
 
-def instance_dict(owner: object) -> dict[str, Any] | None:
+def instance_dict(owner: object) -> dict[str, object] | None:
     """The real `__dict__` of an object, without running its class's code."""
     try:
         space = object.__getattribute__(owner, "__dict__")
@@ -352,7 +353,9 @@ def _is_data_descriptor(guard_context: GuardContext, meta: object, kind: type) -
     return hasattr(kind, "__get__") and (hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
 
 
-def bind_attribute(interpreter: Interpreter, meta: Any, owner: object, cls: type, name: str) -> Any:
+def bind_attribute(
+    interpreter: Interpreter, meta: Any, owner: object, cls: type, name: str
+) -> object:
     """What a class attribute gives when it is read through an instance."""
     kind = type(meta)
     guard_context = interpreter.guard_context
@@ -388,7 +391,7 @@ def bind_attribute(interpreter: Interpreter, meta: Any, owner: object, cls: type
 
 def _bind_class_method(
     guard_context: GuardContext, meta: classmethod[Any, Any, Any], cls: type
-) -> Any:
+) -> Callable[..., object]:
     function = meta.__func__
     guard_context.source_of_function(function)
     if type(function) is types.FunctionType:
@@ -396,14 +399,14 @@ def _bind_class_method(
     return meta.__get__(None, cls)
 
 
-def _load_cached(interpreter: Interpreter, meta: Any, owner: object) -> Any:
+def _load_cached(interpreter: Interpreter, meta: Any, owner: object) -> object:
     """functools.cached_property, whose lock is of no interest here."""
     value = interpreter.call(meta.func, owner)
     set_instance_entry(interpreter, owner, meta.attrname, value)
     return value
 
 
-def load_slot(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: str) -> Any:
+def load_slot(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: str) -> object:
     """What a slot, or a field that C code keeps, holds; guarded for an object from outside."""
     guard_context = interpreter.guard_context
     if name == "__code__" and cls is types.FunctionType:
@@ -438,7 +441,7 @@ def load_slot(interpreter: Interpreter, meta: Any, owner: Any, cls: type, name: 
     return guard_context.reads[key]
 
 
-def _load_by_hook(interpreter: Interpreter, owner: object, name: str, hook: object) -> Any:
+def _load_by_hook(interpreter: Interpreter, owner: object, name: str, hook: object) -> object:
     try:
         return _call_hook(interpreter, hook, owner, "__getattribute__", name)
     except ProgramRaised as raised:
@@ -450,7 +453,7 @@ def _load_by_hook(interpreter: Interpreter, owner: object, name: str, hook: obje
 
 def _call_hook(
     interpreter: Interpreter, hook: object, owner: object, hook_name: str, name: str
-) -> Any:
+) -> object:
     if type(hook) in (types.FunctionType, *_C_METHODS):
         return interpreter.call(hook, owner, name)
     return interpreter.call(bind_attribute(interpreter, hook, owner, type(owner), hook_name), name)
@@ -490,7 +493,7 @@ def load_class_attribute(
     return guard_context.class_value(owner, name, value)
 
 
-def _load_of_type(interpreter: Interpreter, owner: type, name: str) -> Any:
+def _load_of_type(interpreter: Interpreter, owner: type, name: str) -> object:
     """What a class says of itself: `__name__`, `__dict__`, `__bases__`."""
     guard_context = interpreter.guard_context
     key = (id(owner), name)
@@ -520,7 +523,7 @@ _HEAP_TYPE = 1 << 9
 
 def _load_from_metaclass(
     interpreter: Interpreter, owner: type, name: str, meta: object, hooked: bool
-) -> Any:
+) -> object:
     if meta is not ABSENT:
         return bind_attribute(interpreter, meta, owner, type(owner), name)
     hook = interpreter.guard_context.lookup(type(owner), "__getattr__") if hooked else ABSENT
@@ -529,7 +532,7 @@ def _load_from_metaclass(
     return interpreter.native(getattr if hooked else type.__getattribute__, owner, name)
 
 
-def load_super_attribute(interpreter: Interpreter, proxy: Any, name: str) -> Any:
+def load_super_attribute(interpreter: Interpreter, proxy: Any, name: str) -> object:
     """`super().name`: the MRO of the object's class after the class where `super` stands."""
     start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     source = interpreter.guard_context.source_of(proxy)

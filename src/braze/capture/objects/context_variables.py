@@ -37,7 +37,7 @@ class SetVariable:
         self.variable.set(value)
 
 
-def value_in_context(variable: ContextVar[object]) -> Any:
+def value_in_context(variable: ContextVar[object]) -> object:
     """The value of a variable in this thread's context; NotSet where there is none."""
     try:
         return variable.get()
@@ -67,7 +67,9 @@ def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, objec
 
 
 @answers(ContextVar.set)
-def set_variable(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def set_variable(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     """The token is a real one, of a context of its own."""
     variable, value = args
     _check_known(interpreter, variable)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @answers(object.__reduce_ex__)
 def reduce_object(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`copyreg.__newobj__`, the class, its state, guarded as a whole, and its items."""
     owner = args[0]
     guard_context = interpreter.guard_context
@@ -51,7 +51,9 @@ def reduce_object(
 
 
 @answers(object.__getstate__)
-def state_of(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def state_of(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     (owner,) = args
     if type(owner) in TENSORS:  # a fake tensor's attributes are its own
         raise BreakRequested("unsupported-tensor", "Tensor.__getstate__")
@@ -142,7 +144,7 @@ def _reduced(interpreter: Interpreter, owner: object, cls: type) -> Any:
     return made_by, (cls, *given), state, *_items(interpreter, owner, cls)
 
 
-def _items(interpreter: Interpreter, owner: object, cls: type) -> tuple[Any, Any]:
+def _items(interpreter: Interpreter, owner: object, cls: type) -> tuple[object, object]:
     """Iterators over a list's items and over a dict's, None for what the object is not."""
     if issubclass(cls, list):
         return interpreter.call(iter, owner), None
@@ -152,7 +154,7 @@ def _items(interpreter: Interpreter, owner: object, cls: type) -> tuple[Any, Any
     return None, None
 
 
-def _asked_state(interpreter: Interpreter, owner: object, cls: type) -> Any:
+def _asked_state(interpreter: Interpreter, owner: object, cls: type) -> object:
     """What `__getstate__` gives, by the class's method or `object`'s."""
     state_method = interpreter.guard_context.lookup(cls, "__getstate__")
     if _is_hooked(interpreter, cls):
@@ -164,7 +166,9 @@ def _asked_state(interpreter: Interpreter, owner: object, cls: type) -> Any:
     return _state(interpreter, owner)
 
 
-def _state(interpreter: Interpreter, owner: object) -> Any:
+def _state(
+    interpreter: Interpreter, owner: object
+) -> tuple[dict[str, object] | None, dict[str, object]] | dict[str, object] | None:
     """The instance dict, beside the slots where there are any; None where both are empty."""
     space = instance_dict(owner)
     slots = _slots(interpreter, owner)
@@ -187,7 +191,7 @@ def _held(
     return dict(interpreter.side_effects.contents(space))
 
 
-def _slots(interpreter: Interpreter, owner: object) -> dict[str, Any] | None:
+def _slots(interpreter: Interpreter, owner: object) -> dict[str, object] | None:
     """The values of slots that have one; None for a class without slots."""
     names = [
         _mangled(base, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
@@ -30,7 +30,7 @@ _CALLED = (
 @answers(*{kind.__call__ for kind in _CALLED})
 def call_itself(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`f.__call__(...)` is `f(...)`."""
     return interpreter.call(args[0], *args[1:], **kwargs)
 
@@ -38,7 +38,7 @@ def call_itself(
 @answers(staticmethod.__call__)
 def call_static(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A static method, called without its class."""
     function = load_attribute(interpreter, args[0], "__func__")
     return interpreter.call(function, *args[1:], **kwargs)
@@ -47,7 +47,7 @@ def call_static(
 @answers(property.__get__)
 def get_property(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`property.__get__(instance, cls)`; without an instance, the property."""
     held, instance = args[0], args[1]
     if instance is None:
@@ -61,11 +61,10 @@ def get_property(
 @answers(property.__set__, property.__delete__)
 def change_property(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     """`property.__set__(instance, value)`, and `__delete__(instance)`."""
     held, instance, *value = args
     function = load_attribute(interpreter, held, "fset" if value else "fdel")
     if function is None:
         raise BreakRequested("unseen-callable", "a property that cannot be written")
     interpreter.call(function, instance, *value)
-    return None

@@ -18,7 +18,7 @@ GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 def call_getter(
     interpreter: Interpreter, getter: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """operator.itemgetter, attrgetter, methodcaller."""
     source = interpreter.guard_context.source_of(getter)
     if source is not None:  # what it gets can be seen in its pickle only
@@ -35,7 +35,7 @@ def call_getter(
 
 def _call_named_method(
     interpreter: Interpreter, owner: object, kind: object, given: tuple[object, ...]
-) -> Any:
+) -> object:
     """operator.methodcaller: with keywords, what it is made by is a partial that holds them."""
     if isinstance(kind, functools.partial):
         name, args, kwargs = kind.args[0], (*kind.args[1:], *given), kind.keywords
@@ -44,7 +44,7 @@ def _call_named_method(
     return interpreter.call(load_attribute(interpreter, owner, name), *args, **kwargs)
 
 
-def _dotted(interpreter: Interpreter, value: object, names: str) -> Any:
+def _dotted(interpreter: Interpreter, value: object, names: str) -> object:
     for name in names.split("."):
         value = load_attribute(interpreter, value, name)
     return value

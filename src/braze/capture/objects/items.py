@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from braze.capture.state.guard_context import GuardContext
 
 
-def get_item(interpreter: Interpreter, owner: object, key: object) -> Any:
+def get_item(interpreter: Interpreter, owner: object, key: object) -> object:
     """`owner[key]`."""
     cls = type(owner)
     guard_context = interpreter.guard_context
@@ -74,7 +74,7 @@ def _makes_missing(guard_context: GuardContext, cls: type) -> bool:
 _MISSING = collections.defaultdict.__missing__
 
 
-def _default_item(interpreter: Interpreter, owner: object, key: object) -> Any:
+def _default_item(interpreter: Interpreter, owner: object, key: object) -> object:
     """An item of a defaultdict, which its factory makes, and keeps, where there is none."""
     contents = interpreter.side_effects.contents(owner)
     factory = contents.default_factory
@@ -93,7 +93,7 @@ def _default_item(interpreter: Interpreter, owner: object, key: object) -> Any:
     return value
 
 
-def _native_item(interpreter: Interpreter, owner: Any, key: Any) -> Any:
+def _native_item(interpreter: Interpreter, owner: Any, key: Any) -> object:
     if type(key) in TENSORS and not issubclass(type(owner), dict):
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
     asks = issubclass(type(owner), dict) and asks_members(owner)
@@ -114,7 +114,7 @@ def _class_item(interpreter: Interpreter, owner: Any, key: object) -> Any:
     return interpreter.native(operator.getitem, owner, key)
 
 
-def _known_item(interpreter: Interpreter, owner: Any, key: object) -> Any:
+def _known_item(interpreter: Interpreter, owner: Any, key: object) -> object:
     side_effects = interpreter.side_effects
     guard_context = interpreter.guard_context
     if id(owner) in side_effects.shadows or id(owner) in side_effects.added:
@@ -148,7 +148,7 @@ def _known_item(interpreter: Interpreter, owner: Any, key: object) -> Any:
     return _native_item(interpreter, side_effects.contents(owner), key)
 
 
-def _hashed_item(interpreter: Interpreter, owner: object, contents: object, key: object) -> Any:
+def _hashed_item(interpreter: Interpreter, owner: object, contents: object, key: object) -> object:
     """An item of a dict whose keys hash by Python code."""
     if type(interpreter.guard_context.lookup(type(owner), "__missing__")) is types.FunctionType:
         found = call_with_key(interpreter, dict.get, contents, key, ABSENT)
@@ -156,7 +156,7 @@ def _hashed_item(interpreter: Interpreter, owner: object, contents: object, key:
     return _native_item(interpreter, contents, key)
 
 
-def _missing(interpreter: Interpreter, owner: object, key: object) -> Any:
+def _missing(interpreter: Interpreter, owner: object, key: object) -> object:
     method = interpreter.guard_context.lookup(type(owner), "__missing__")
     if type(method) is types.FunctionType:
         return interpreter.call(method, owner, key)

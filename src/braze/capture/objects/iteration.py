@@ -32,10 +32,10 @@ class ProtocolIterator:
         self._interpreter = interpreter
         self.iterator = iterator
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         try:
             found = next_of(self._interpreter, self.iterator)
             return handed_over(self._interpreter.reader, found)
@@ -51,10 +51,10 @@ class FittedIterator:
         self._fit = fit
         self.iterator = iterator
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return self._fit(next(self.iterator))
 
 
@@ -71,10 +71,10 @@ class GetitemIterator:
         self._method = method
         self.index = 0 if kind is iter else interpreter.length(owner) - 1
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         index = self.index
         if index < 0:
             raise StopIteration
@@ -139,7 +139,7 @@ def iterator_of(interpreter: Interpreter, value: Any) -> Any:
     return interpreter.native(iter, value)
 
 
-def _iterate_container(interpreter: Interpreter, value: object, contents: Any) -> Any:
+def _iterate_container(interpreter: Interpreter, value: object, contents: Any) -> object:
     iterator = iter(contents)
     if issubclass(type(value), dict) or type(value) in DICT_VIEWS:
         interpreter.dict_iterators[id(iterator)] = (iterator, value, len(contents))
@@ -155,7 +155,7 @@ def _iterate_class(interpreter: Interpreter, value: type) -> Any:
     return iter(members)
 
 
-def next_of(interpreter: Interpreter, iterator: object) -> Any:
+def next_of(interpreter: Interpreter, iterator: object) -> object:
     """`next(iterator)`; ProgramRaised(StopIteration) at the end."""
     cls = type(iterator)
     if cls.__module__ != "builtins":
@@ -220,20 +220,20 @@ class _Hint:
     def __init__(self, answer: object) -> None:
         self._answer = answer
 
-    def __length_hint__(self) -> Any:
+    def __length_hint__(self) -> object:
         return self._answer
 
 
 _HEAP_TYPE = 1 << 9
 
 
-def set_members(value: Any) -> list[Any]:
+def set_members(value: Any) -> list[object]:
     """The members of a set, past the `__iter__` of its class."""
     base = set if issubclass(type(value), set) else frozenset
     return [*base.__iter__(value)]
 
 
-def keyed_iterable(interpreter: Interpreter, value: Any) -> Any:
+def keyed_iterable(interpreter: Interpreter, value: Any) -> object:
     """What a set's C code takes members from. Of sets and dicts it reads the memory, with the
     hashes that are kept there: from a list of the same members it would ask each for its hash."""
     if issubclass(type(value), SETS):

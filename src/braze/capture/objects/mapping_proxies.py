@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from braze.capture.state.guard_context import CONSTANTS
 from braze.capture.state.mapping_probe import dict_behind
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST = 64  # entries
 
 
-def entries_of(interpreter: Interpreter, proxy: object) -> Any:
+def entries_of(interpreter: Interpreter, proxy: object) -> object:
     """A view of the frame's own with the entries of one from outside; the value itself where it is
     none, or its entries cannot be guarded."""
     guard_context = interpreter.guard_context

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KINDS = ("_parameters", "_buffers", "_modules")
 
 
-def module_entry(interpreter: Interpreter, module: object, name: str) -> Any:
+def module_entry(interpreter: Interpreter, module: object, name: str) -> object:
     """What `Module.__getattr__` finds, or ABSENT."""
     guard_context = interpreter.guard_context
     side_effects = interpreter.side_effects
@@ -58,7 +58,7 @@ def module_entry(interpreter: Interpreter, module: object, name: str) -> Any:
     return ABSENT
 
 
-def _interpreted_entry(interpreter: Interpreter, module: object, name: str) -> Any:
+def _interpreted_entry(interpreter: Interpreter, module: object, name: str) -> object:
     """The same where a dict of the module's is of a class of the program's, which may have methods
     of its own: what `Module.__getattr__` itself says. It asks for the dicts by attributes."""
     if name in ("__dict__", *_KINDS):

@@ -141,7 +141,7 @@ def binary(interpreter: Interpreter, op: Operator, left: object, right: object) 
     return call(interpreter, op.function, tuple(known), {})
 
 
-def _on_arrays(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _on_arrays(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """An operator on an array and what NumPy makes one of; else the other class is asked, too."""
     if all(type(value) in _OF_ARRAYS for value in (left, right)):
         return interpreter.arrays.operator(op.in_place or op.method, left, right)
@@ -154,7 +154,7 @@ def _on_arrays(interpreter: Interpreter, op: Operator, left: object, right: obje
 _OF_ARRAYS = CONSTANTS | SCALARS | {FakeArray, list, tuple}
 
 
-def _answered(guard_context: GuardContext, op: Operator, side: object) -> Any:
+def _answered(guard_context: GuardContext, op: Operator, side: object) -> object:
     """An operand for C code to raise about, or to join with a sequence. One of the program's whose
     methods have answered NotImplemented is not asked again: an object of a class of that name
     stands for it, unless C code could take it for a number or for items."""
@@ -183,7 +183,7 @@ _TAKEN_BY_SEQUENCES = ("__index__", "__iter__", "__getitem__")
 _FIXED = frozenset({tuple, frozenset})
 
 
-def _grow(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _grow(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """An operator in place on a container, the other side being of a class of the program's."""
     takes_items = type(left) in SEQUENCES and op.in_place == "__iadd__"
     fit = iterable_argument if takes_items else native_argument
@@ -221,7 +221,7 @@ def _is_of_scalars(left: type, right: type) -> bool:
     )
 
 
-def _as_numpys(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _as_numpys(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> object:
     """A comparison with a float of NumPy's: it gives a truth of NumPy's, or an array of those."""
     if type(left) not in NUMBERS and type(right) not in NUMBERS:
         return call_natively(interpreter, op.function, (left, right), {})
@@ -244,7 +244,7 @@ def _is_operand(cls: type) -> bool:
     return cls in TENSORS or cls in CONSTANTS or cls in (list, tuple)
 
 
-def _on_container(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _on_container(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     side_effects = interpreter.side_effects
     right = side_effects.contents(right) if type(right) in EXACT else right
     if op in _ORDERINGS and type(left) is type(right) and issubclass(type(left), (list, tuple)):
@@ -270,7 +270,7 @@ def _order(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any
 # --- the classes' own methods --------------------------------------------------------------------
 
 
-def _by_methods(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _by_methods(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """What the classes' own methods answer, in CPython's order; NotImplemented where none of them
     is Python code: C code knows that order itself."""
     tries = _tries(interpreter.guard_context, op, left, right)
@@ -301,7 +301,7 @@ def _is_number(cls: type) -> bool:
     return issubclass(cls, (int, float, complex)) and cls not in CONSTANTS
 
 
-def _on_plain_number(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _on_plain_number(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """An operator on a tensor and a number of another class: PyTorch's C++ reads the number itself,
     and asks none of the methods of its class but `__torch_function__`."""
     number = right if type(left) in TENSORS else left
@@ -360,7 +360,7 @@ def _is_of_program(guard_context: GuardContext, owner: object, name: str) -> boo
     return method is not ABSENT and type(method) is not types.WrapperDescriptorType
 
 
-def _special_method(interpreter: Interpreter, owner: object, name: str, other: object) -> Any:
+def _special_method(interpreter: Interpreter, owner: object, name: str, other: object) -> object:
     """What one method answers. `!=` is by default what `==` is not."""
     cls = type(owner)
     method = (
@@ -407,7 +407,7 @@ def _unsupported(guard_context: GuardContext, op: Operator, left: object, right:
 # --- equality ------------------------------------------------------------------------------------
 
 
-def _equality(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _equality(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """`==` and `!=`: containers item by item, other objects by method or identity."""
     found = _by_methods(interpreter, op, left, right)
     if found is not NotImplemented:
@@ -437,7 +437,7 @@ def equal(interpreter: Interpreter, left: object, right: object) -> bool:
     return bool(call_natively(interpreter, operator.eq, (left, right), {}))
 
 
-def _equality_of_sizes(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _equality_of_sizes(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> object:
     """`==` and `!=` of shapes. What only one size decides that the program computes is not known,
     and may be promised."""
     if len(left) != len(right) or not (_asks_each(left) or _asks_each(right)):

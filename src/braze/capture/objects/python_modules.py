@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.state.guard_context import raw_lookup
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def load_module_attribute(interpreter: Interpreter, owner: types.ModuleType, name: str) -> Any:
+def load_module_attribute(interpreter: Interpreter, owner: types.ModuleType, name: str) -> object:
     """`module.name`: the module's dict, its class, its own `__getattr__`."""
     space = vars(owner)
     guard_context = interpreter.guard_context
@@ -49,7 +49,7 @@ def load_module_attribute(interpreter: Interpreter, owner: types.ModuleType, nam
     )
 
 
-def _ask_module(interpreter: Interpreter, owner: types.ModuleType, name: str) -> Any:
+def _ask_module(interpreter: Interpreter, owner: types.ModuleType, name: str) -> object:
     """What a module's own `__getattr__` gives for a name that the module lacks."""
     if name != "__getattr__":
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def open_reference(
     interpreter: Interpreter, reference: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What a weak reference refers to, or None. It is guarded where it is found: an entry does not
     keep it alive."""
     guard_context = interpreter.guard_context
@@ -39,6 +39,6 @@ def open_reference(
 @answers(weakref.ReferenceType.__call__)
 def open_subclass(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`reference()` of a subclass, such as those of `weakref.WeakValueDictionary`."""
     return open_reference(interpreter, args[0], args[1:], kwargs)

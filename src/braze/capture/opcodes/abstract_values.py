@@ -93,13 +93,13 @@ class AbstractValues:
         write_global(interpreter, frame, name, DELETED)
 
     @staticmethod
-    def make_set(interpreter: Interpreter, items: list[object], /) -> Any:
+    def make_set(interpreter: Interpreter, items: list[object], /) -> object:
         """A set, whose items are compared with each other."""
         interpreter.guard_context.guard_identities(items)
         return call_seen(interpreter, set, (items,), {})
 
     @staticmethod
-    def make_dict(interpreter: Interpreter, pairs: list[tuple[object, object]], /) -> Any:
+    def make_dict(interpreter: Interpreter, pairs: list[tuple[object, object]], /) -> object:
         """A dict, whose keys are compared with each other."""
         interpreter.guard_context.guard_identities([key for key, _ in pairs])
         return call_seen(interpreter, dict, (pairs,), {})

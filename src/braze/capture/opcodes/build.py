@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _take(stack: list[object], count: int) -> list[Any]:
+def _take(stack: list[object], count: int) -> list[object]:
     if not count:
         return []
     taken = stack[-count:]
@@ -111,7 +111,7 @@ def dict_merge(interpreter: Interpreter, frame: Frame, instruction: Instruction)
     target.update(contents)
 
 
-def _called(frame: Frame, instruction: Instruction) -> Any:
+def _called(frame: Frame, instruction: Instruction) -> object:
     """What is to be called with the dict that grows: it lies before the dict and the positional
     arguments, at places that differ between versions."""
     found = [v for v in reversed(frame.stack[: -instruction.arg]) if callable(v)]
@@ -165,7 +165,7 @@ def _to_unpack(interpreter: Interpreter, value: object) -> Any:
     return native_iterable(interpreter, value)
 
 
-def _bounded(interpreter: Interpreter, iterable: object, count: int) -> list[Any]:
+def _bounded(interpreter: Interpreter, iterable: object, count: int) -> list[object]:
     """At most count + 1 items, as CPython takes them."""
     iterator = interpreter.native(iter, iterable)
     items: list[Any] = []
@@ -243,7 +243,7 @@ def match_class(interpreter: Interpreter, frame: Frame, instruction: Instruction
 
 def _match_class(
     interpreter: Interpreter, subject: object, cls: Any, names: tuple[str, ...], count: int
-) -> tuple[Any, ...] | None:
+) -> tuple[object, ...] | None:
     if not interpreter.call(isinstance, subject, cls):
         return None
     found: list[Any] = []

@@ -59,7 +59,7 @@ def _is_iterated_next(frame: Frame) -> bool:
         index += 1
 
 
-def counted(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def counted(args: tuple[Any, ...]) -> tuple[object, ...]:
     """The arguments of a range that is only iterated, in numbers, where it goes in steps to a
     symbol: `range(0, n, 128)` ties the program to how many steps that is, not to `n`."""
     if len(args) != 3 or type(args[0]) is not int or type(args[2]) is not int:
@@ -71,7 +71,7 @@ def counted(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return start, start + max(count, 0) * step, step
 
 
-def local_variables(interpreter: Interpreter, frame: Frame) -> Any:
+def local_variables(interpreter: Interpreter, frame: Frame) -> object:
     """`locals()`: the variables that have a value, those in cells too, as the frame orders them."""
     if frame.names is frame.globals:
         return interpreter.call(globals)
@@ -169,7 +169,7 @@ def make_function(interpreter: Interpreter, frame: Frame, instruction: Instructi
     stack.append(function)
 
 
-def _annotations(value: Any) -> dict[str, Any]:
+def _annotations(value: Any) -> dict[str, object]:
     if issubclass(type(value), tuple):
         return dict(zip(value[::2], value[1::2]))
     return dict(value)

@@ -154,14 +154,14 @@ _SPECIAL = {
 }
 
 
-def special_method(interpreter: Interpreter, owner: object, name: str) -> Any:
+def special_method(interpreter: Interpreter, owner: object, name: str) -> object:
     """A method of LOAD_SPECIAL's, bound to its owner."""
     if name not in _SPECIAL:
         raise BreakRequested("unsupported-function", "a coroutine")
     return _of_manager(interpreter, owner, name, _SPECIAL[name])
 
 
-def _of_manager(interpreter: Interpreter, manager: object, name: str, missed: str) -> Any:
+def _of_manager(interpreter: Interpreter, manager: object, name: str, missed: str) -> object:
     """A special method, which only the class is asked for."""
     cls = interpreter.guard_context.type_of(manager)
     method = interpreter.guard_context.lookup(cls, name)

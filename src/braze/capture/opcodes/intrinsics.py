@@ -53,7 +53,7 @@ def _import_star(interpreter: Interpreter, frame: Frame, module: object) -> None
     take_all(interpreter, frame, module)
 
 
-def _stop_iteration_error(interpreter: Interpreter, frame: Frame, value: Any) -> Any:
+def _stop_iteration_error(interpreter: Interpreter, frame: Frame, value: Any) -> object:
     """What leaves a generator."""
     if not issubclass(type(value), StopIteration):
         return value
@@ -66,7 +66,7 @@ def _wrap(interpreter: Interpreter, frame: Frame, value: object) -> None:
     raise BreakRequested("unsupported-function", "a coroutine")
 
 
-def _positive(interpreter: Interpreter, frame: Frame, value: object) -> Any:
+def _positive(interpreter: Interpreter, frame: Frame, value: object) -> object:
     return unary(interpreter, UNARY["__pos__"], value)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # --- locals ----------------------------------------------------------------------------------
 
 
-def read_local(interpreter: Interpreter, frame: Frame, name: str) -> Any:
+def read_local(interpreter: Interpreter, frame: Frame, name: str) -> object:
     """A local variable; the program's UnboundLocalError if it has no value."""
     try:
         value = frame.locals[name]
@@ -162,7 +162,7 @@ def delete_deref(interpreter: Interpreter, frame: Frame, instruction: Instructio
 # --- globals ---------------------------------------------------------------------------------
 
 
-def read_global(interpreter: Interpreter, frame: Frame, name: str) -> Any:
+def read_global(interpreter: Interpreter, frame: Frame, name: str) -> object:
     """A global or builtin; the program's NameError if there is none."""
     space = frame.globals
     side_effects = interpreter.side_effects
@@ -178,7 +178,7 @@ def read_global(interpreter: Interpreter, frame: Frame, name: str) -> Any:
     return value
 
 
-def _read_builtin(interpreter: Interpreter, name: str) -> Any:
+def _read_builtin(interpreter: Interpreter, name: str) -> object:
     """What the builtins hold now, or the frame put there."""
     side_effects = interpreter.side_effects
     value = side_effects.written(BUILTINS, name)
@@ -209,7 +209,7 @@ def load_name(interpreter: Interpreter, frame: Frame, instruction: Instruction) 
     frame.stack.append(value)
 
 
-def _read_name(interpreter: Interpreter, names: object, name: str) -> Any:
+def _read_name(interpreter: Interpreter, names: object, name: str) -> object:
     """An entry of a class body's namespace, or ABSENT."""
     if type(names) is dict:
         return names.get(name, ABSENT)

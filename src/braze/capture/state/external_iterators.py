@@ -70,7 +70,7 @@ class OutsideIterators:
         source = PeekSource(self._guard_context.known[id(iterator)][1], taken)
         return self._taken_in(iterator, peek(iterator, taken), source)
 
-    def _taken_in(self, iterator: object, item: Any, source: Source) -> Any:
+    def _taken_in(self, iterator: object, item: Any, source: Source) -> object:
         """An item; a tuple that is made anew at each look is made here, too."""
         kinds = _parts(iterator)
         if kinds is None:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from braze.capture.state.side_effects import SideEffects
 
 
-def entered_with(frame: Frame) -> dict[int, Any]:
+def entered_with(frame: Frame) -> dict[int, object]:
     """The values that a frame goes on with, by identity; cells give their contents."""
     return {id(value): value for value in _held(frame, {})}
 
 
-def noticed_ends(values: Iterable[object]) -> dict[int, Any]:
+def noticed_ends(values: Iterable[object]) -> dict[int, object]:
     """Those of the values whose end is noticed."""
     return {id(value): value for value in values if _is_noticed(value)}
 
@@ -91,7 +91,7 @@ def has_lost_a_place(interpreter: Interpreter, target: object) -> bool:
     return bool(lost) and _leads_to(lost, target, {}, {}, True)
 
 
-def _overwritten(side_effects: SideEffects) -> list[Any]:
+def _overwritten(side_effects: SideEffects) -> list[object]:
     """What objects from outside held where the frame wrote to them, and may hold no more."""
     found = [dict.get(w.space, key) for w in side_effects.writes.values() for key in w.entries]
     for shadow in side_effects.shadows.values():
@@ -134,7 +134,7 @@ def _leads_to(
 _MOST_WALKED = 10_000
 
 
-def _led_to(value: Any, written: dict[int, tuple[types.CellType, object]]) -> Iterable[Any]:
+def _led_to(value: Any, written: dict[int, tuple[types.CellType, object]]) -> Iterable[object]:
     """What an object holds; nothing of modules, of functions' globals, of frames and of what is
     capture's own."""
     cls = type(value)
@@ -155,7 +155,7 @@ def _led_to(value: Any, written: dict[int, tuple[types.CellType, object]]) -> It
 _NOT_WALKED = (types.ModuleType, types.FrameType, types.TracebackType, types.CodeType)
 
 
-def left_by_callee(waiting: list[object], below: int, call: str) -> list[Any]:
+def left_by_callee(waiting: list[object], below: int, call: str) -> list[object]:
     """The stack of a frame that waits at a call of a Python function, `below` slots of it under the
     operands: the arguments have become the callee's, which may let go of them."""
     if call not in _MOVING_CALLS:
@@ -169,7 +169,7 @@ def left_by_callee(waiting: list[object], below: int, call: str) -> list[Any]:
 _MOVING_CALLS = {"CALL": 0, "CALL_KW": 1}
 
 
-def _held(frame: Frame, written: dict[int, tuple[types.CellType, object]]) -> Iterable[Any]:
+def _held(frame: Frame, written: dict[int, tuple[types.CellType, object]]) -> Iterable[object]:
     for value in (*frame.locals.values(), *frame.stack):
         if value is not NULL:
             yield value.value if type(value) is Unread else value

@@ -115,7 +115,7 @@ _HEAP_TYPE = 1 << 9
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
-def attribute_key(owner: object, name: str) -> tuple[int, Any]:
+def attribute_key(owner: object, name: str) -> tuple[int, object]:
     """The key of an attribute in `GuardContext.reads`: a dict's is apart from its item of that
     name."""
     return id(owner), (ABSENT, name) if issubclass(type(owner), dict) else name
@@ -405,7 +405,7 @@ class GuardContext:
             self.track(cls, ObjectSource(cls.__qualname__, cls))
         return self.track(value, source)
 
-    def _wrap_primitive(self, value: Any, source: Source) -> Any:
+    def _wrap_primitive(self, value: Any, source: Source) -> object:
         cls: Any = type(value)
         if cls is int:
             number = self.sizes.number(source, value)
@@ -456,7 +456,7 @@ class GuardContext:
         """A float from outside may change as long as it compares so."""
         self.guard(source, GuardKind.COMPARES, (name, other, answer))
 
-    def _wrap_code(self, function: types.FunctionType, source: Source) -> Any:
+    def _wrap_code(self, function: types.FunctionType, source: Source) -> types.FunctionType:
         """A function that another one makes at each of its calls: any with the same code will do,
         whose defaults and cells are guarded as they are read."""
         self.guard(source, GuardKind.TYPE_MATCH, types.FunctionType)
@@ -527,7 +527,7 @@ class GuardContext:
         for value in values:
             self.guard_identity(value)
 
-    def _wrap_tensor(self, real: torch.Tensor, source: Source) -> Any:
+    def _wrap_tensor(self, real: torch.Tensor, source: Source) -> object:
         fake = self.fakes.get(id(real))
         if fake is not None:
             first = self.known[id(fake)][1]
@@ -648,14 +648,14 @@ class GuardContext:
         self.fresh[id(made)] = made
         self.made_classes[id(made)] = step
 
-    def class_value(self, cls: type, name: str, value: object) -> Any:
+    def class_value(self, cls: type, name: str, value: object) -> object:
         """What the MRO of a class has under a name: known where an outside class has it."""
         owner = next((b for b in cls.__mro__ if name in type.__dict__["__dict__"].__get__(b)), cls)
         if id(owner) in self.made_classes:
             return value
         return self.track(value, AttributeSource(ObjectSource(owner.__qualname__, owner), name))
 
-    def read_namespace(self, space: dict[str, object], name: str, source: Source | None) -> Any:
+    def read_namespace(self, space: dict[str, object], name: str, source: Source | None) -> object:
         """An entry of a module's dict; ABSENT if there is none. Guards it once."""
         key = (id(space), name)
         if key in self.reads:
@@ -727,7 +727,7 @@ def _nowhere() -> Origin:
     return UNKNOWN
 
 
-def raw_lookup(cls: type, name: str) -> Any:
+def raw_lookup(cls: type, name: str) -> object:
     """`_PyType_Lookup`: the first class dict on the MRO that has the name."""
     mro = type.__dict__["__mro__"].__get__(cls)
     if mro is None:  # a class of C code that nothing has asked for an attribute yet

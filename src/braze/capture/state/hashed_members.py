@@ -49,7 +49,9 @@ def is_plain_key(guard_context: GuardContext, key: object) -> bool:
     return own and id(cls) not in guard_context.made_classes
 
 
-def copy_of_objects(guard_context: GuardContext, container: Any, source: Source, put: Put) -> Any:
+def copy_of_objects(
+    guard_context: GuardContext, container: Any, source: Source, put: Put
+) -> object:
     """A dict of a container's entries, or a set of its members, which are guarded."""
     is_dict = issubclass(type(container), dict)
     if issubclass(type(container), _ORDERED_OR_MADE):
@@ -111,7 +113,7 @@ def _order(container: Any) -> list[Any]:
     return []
 
 
-def _hashed(container: Any) -> set[Any]:
+def _hashed(container: Any) -> set[object]:
     """The members, with the hashes that the container has of them."""
     if issubclass(type(container), dict):
         container = dict.copy(container)

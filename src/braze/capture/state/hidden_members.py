@@ -38,7 +38,7 @@ def is_single_key(value: object) -> bool:
 ALIASES = frozenset({types.GenericAlias, types.UnionType})
 
 
-def alias_parts(value: Any) -> tuple[Any, ...]:
+def alias_parts(value: Any) -> tuple[object, ...]:
     """The objects that a generic alias or a union of classes is made of."""
     if type(value) is types.UnionType:
         return tuple(value.__args__)

@@ -6,7 +6,7 @@ used: compared, hashed, handed to native code or returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from braze.compat.python.iterator_state import base_items
@@ -45,7 +45,7 @@ def symbolic_numbers(value: object) -> tuple[ProgramInt, ...]:
     return tuple([number for item in base_items(value) for number in symbolic_numbers(item)])
 
 
-def at_hand(value: Any) -> Any:
+def at_hand(value: Any) -> object:
     """A value with numbers in the place of symbols."""
     if type(value) is ProgramInt:
         return value.hint
@@ -65,7 +65,7 @@ def joined(parts: Iterable[str]) -> str:
     return shown(text, numbers, min(part.made_at for part in showing))
 
 
-def _settling(name: str) -> Any:
+def _settling(name: str) -> Callable[..., object]:
     def method(self: ShownText, *args: object, **kwargs: object) -> Any:
         plain = self.settle()
         others = [a.settle() if type(a) is ShownText else a for a in args]

@@ -225,7 +225,7 @@ def check_proxies(guard_context: GuardContext, args: object) -> None:
 
 def _looked_at(
     interpreter: Interpreter, function: object, args: tuple[Any, ...], kwargs: object
-) -> Iterator[Any]:
+) -> Iterator[object]:
     """What real code may read of its arguments: containers are walked."""
     if not kwargs and args:
         if asks_no_items(function, args[0]):
@@ -238,7 +238,7 @@ def _looked_at(
     yield from _leaves((args, kwargs), _DEPTH)
 
 
-def _new_keys(interpreter: Interpreter, owner: dict[object, object]) -> Iterator[Any]:
+def _new_keys(interpreter: Interpreter, owner: dict[object, object]) -> Iterator[object]:
     """The keys of a dict, which a lookup may compare. Those of one that was walked before are not
     walked again: what puts a key into it looks at that key."""
     walked = (owner, len(interpreter.guard_context.opaque))

@@ -38,7 +38,7 @@ def is_made_often(function: types.FunctionType, source: Source) -> bool:
     return isinstance(source, LocalSource | StackSource | CellSource)
 
 
-def module_of_class(cls: type) -> Any:
+def module_of_class(cls: type) -> object:
     """`cls.__module__` where its own class does not answer in its place."""
     return type.__dict__["__module__"].__get__(cls)
 

@@ -14,7 +14,7 @@ from braze.compat.torch.autograd_engine import AutogradFunction
 _HEAP_TYPE = 1 << 9
 
 
-def rebuild_iterator(kind: Any, state: object, *arguments: Any) -> Iterator[Any]:
+def rebuild_iterator(kind: Any, state: object, *arguments: Any) -> Iterator[object]:
     """An iterator from what its `__reduce__` gave."""
     iterator: Any = kind(*arguments)
     if state is not None:
@@ -22,7 +22,7 @@ def rebuild_iterator(kind: Any, state: object, *arguments: Any) -> Iterator[Any]
     return iterator
 
 
-def rebuild_dict_iterator(view: Any, consumed: int) -> Iterator[Any]:
+def rebuild_dict_iterator(view: Any, consumed: int) -> Iterator[object]:
     """An iterator over a dict or one of its views that has given so many items."""
     iterator: Iterator[Any] = iter(view)
     for _ in range(consumed):
@@ -37,7 +37,7 @@ class _Empty:
         raise IndexError
 
 
-def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[Any]:
+def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[object]:
     """An iterator over an object with `__getitem__` alone, by `iter` or `reversed`."""
     if index < 0 and kind is iter:  # it has ended
         ended = iter(_Empty())
@@ -122,6 +122,6 @@ def rebuild_used_up(data: torch.Tensor, *ends: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def rebuild_call(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def rebuild_call(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
     """What a call gives that runs no code yet: a generator that has not started."""
     return function(*arguments, **keywords)

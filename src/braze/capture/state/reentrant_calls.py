@@ -39,7 +39,7 @@ class ReentrantCall:
         self._thread, self._process = threading.get_ident(), os.getpid()
         self.code = function.__code__
 
-    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         interpreter = self._interpreter
         if (
             interpreter.over

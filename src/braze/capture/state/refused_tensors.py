@@ -44,7 +44,7 @@ def is_of_kind(value: object, cls: type, facts: tuple[object, ...]) -> bool:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _facts(tensor: Any) -> tuple[Any, ...]:
+def _facts(tensor: Any) -> tuple[object, ...]:
     with _off():
         lazy = tensor.is_conj() or tensor.is_neg()
         return tensor.layout, tensor.is_quantized, tensor.is_nested, lazy, tensor._is_zerotensor()

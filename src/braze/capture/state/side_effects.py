@@ -345,11 +345,11 @@ class SideEffects:
         self.added.setdefault(id(value), (value, []))[1].extend(items)
         return True
 
-    def additions(self) -> list[tuple[Any, Any, list[Any]]]:
+    def additions(self) -> list[tuple[object, object, list[object]]]:
         """(container, the method that adds them, the new items)."""
         return [(value, _ADDING[type(value)][1], items) for value, items in self.added.values()]
 
-    def written_objects(self) -> list[tuple[Any, Any]]:
+    def written_objects(self) -> list[tuple[object, object]]:
         """(object, None) of every container from outside that was changed, (instance dict, its
         object) of every object."""
         found = [(shadow.original, None) for shadow in self.shadows.values() if shadow.changed]
@@ -363,7 +363,7 @@ class SideEffects:
         written = sum(len(writes.entries) for writes in self.writes.values())
         return changed, added, written, len(self.slots), len(self.cells)
 
-    def written_containers(self) -> list[tuple[Any, Source]]:
+    def written_containers(self) -> list[tuple[object, Source]]:
         """The containers from outside that were changed, with their sources."""
         guard_context = self.guard_context
         return [
@@ -378,7 +378,7 @@ class SideEffects:
 
     # --- cells -------------------------------------------------------------------------------
 
-    def read_cell(self, cell: types.CellType) -> Any:
+    def read_cell(self, cell: types.CellType) -> object:
         """The contents of a cell, or ABSENT."""
         guard_context = self.guard_context
         if id(cell) in guard_context.fresh:
@@ -461,7 +461,7 @@ class SideEffects:
             return slice(self.native(value.start), self.native(value.stop), self.native(value.step))
         return value
 
-    def _native_items(self, value: Any, cls: type) -> Any:
+    def _native_items(self, value: Any, cls: type) -> object:
         if cls is tuple or cls is list:
             if CONSTANTS.issuperset(map(type, value)):
                 return value
@@ -526,7 +526,7 @@ class SideEffects:
             return base(members)
         raise BreakRequested("unsupported-container", type(value).__qualname__)
 
-    def _copy_sequence(self, value: Any, source: Source) -> Any:
+    def _copy_sequence(self, value: Any, source: Source) -> object:
         guard_context = self.guard_context
         if (
             type(value) is list
@@ -552,7 +552,7 @@ class SideEffects:
             return collections.deque(items, _MAXLEN(value))
         return items
 
-    def _copy_dict(self, value: Any, source: Source) -> Any:
+    def _copy_dict(self, value: Any, source: Source) -> object:
         keys = [key for key, _ in ordered_items(value)]
         guard_context = self.guard_context
         if all(is_constant(key) for key in keys):
@@ -593,7 +593,7 @@ _MAXLEN = vars(collections.deque)["maxlen"].__get__
 _FACTORY = vars(collections.defaultdict)["default_factory"].__get__
 
 
-def _struct_sequence(cls: type, items: list[object]) -> Any:
+def _struct_sequence(cls: type, items: list[object]) -> object:
     try:
         return cls(items)
     except TypeError:  # `sys.version_info` and its like are made by the interpreter only

@@ -207,7 +207,7 @@ def has_callbacks(value: object) -> bool:
 LASTING = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
 
 
-def callback_of(reference: object) -> Any:
+def callback_of(reference: object) -> object:
     """What is called when the object of a weak reference or proxy ends, or None. A proxy hands all
     questions on to its object: only the garbage collector says what it holds."""
     if type(reference) in weakref.ProxyTypes:

@@ -71,7 +71,7 @@ def settle_read(function: object, args: tuple[object, ...], kwargs: dict[str, ob
         text.settle()
 
 
-def handed_over(reader: object, value: object) -> Any:
+def handed_over(reader: object, value: object) -> object:
     """What the program gives to C code that called it. reader: the real code that runs, if any."""
     if type(value) is ShownText and reader is not None and not _passes_on(reader):
         value.settle()

@@ -91,7 +91,7 @@ def load_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) -> A
     return interpreter.guard_context.class_value(cls, name, meta)
 
 
-def _version(interpreter: Interpreter, tensor: Any) -> Any:
+def _version(interpreter: Interpreter, tensor: Any) -> object:
     """How often the memory was written to. Of an input that is another number at each call, which
     the graph's own writes change before a result could be made of it."""
     if interpreter.tracer.owner_of(tensor) is not None or tensor.place.given_at >= 0:
@@ -101,7 +101,7 @@ def _version(interpreter: Interpreter, tensor: Any) -> Any:
     return interpreter.native(getattr, tensor, "_version")
 
 
-def _of_history(interpreter: Interpreter, tensor: Any, name: str) -> Any:
+def _of_history(interpreter: Interpreter, tensor: Any, name: str) -> object:
     """What autograd knows of a tensor that an operation made; nothing of a leaf. Which result of
     its operation a tensor is follows from the program, but for an input's own history: behind a
     break it would be counted among the results of a graph."""
@@ -141,7 +141,9 @@ def _is_of_a_view(interpreter: Interpreter, tensor: Any) -> bool:
 
 
 @answers(torch.Tensor._is_view)
-def is_view(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def is_view(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """An input's fake tensor is none, whatever the input is."""
     (tensor,) = args
     if type(tensor) is TracedTensor:
@@ -154,7 +156,7 @@ def is_view(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str
 @answers(torch.Tensor.__hash__)
 def hash_of_tensor(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A fake tensor has another address than its tensor."""
     return interpreter.call(hash, *args)
 
@@ -204,7 +206,7 @@ def _subclass_attribute(interpreter: Interpreter, tensor: object, cls: type, nam
     raise BreakRequested("unsupported-attribute", f"{cls.__qualname__}.{name}")
 
 
-def _class_or_dict(interpreter: Interpreter, tensor: object, name: str) -> Any:
+def _class_or_dict(interpreter: Interpreter, tensor: object, name: str) -> object:
     if name == "__class__":
         return interpreter.guard_context.type_of(tensor)
     return dict_of_tensor(interpreter, tensor)
@@ -213,7 +215,7 @@ def _class_or_dict(interpreter: Interpreter, tensor: object, name: str) -> Any:
 _GRAD: Any = torch.Tensor.grad
 
 
-def _gradient(interpreter: Interpreter, tensor: object, real: Any) -> Any:
+def _gradient(interpreter: Interpreter, tensor: object, real: Any) -> object:
     guard_context = interpreter.guard_context
     if real is None:
         if id(tensor) in interpreter.retaining:

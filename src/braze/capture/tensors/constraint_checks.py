@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _Calculate: TypeAlias = Callable[..., Any]
 
 
-def _positive_definite(call: _Calculate, value: object, is_symmetric: object) -> Any:
+def _positive_definite(call: _Calculate, value: object, is_symmetric: object) -> object:
     return call(torch.Tensor.eq, call(torch.linalg.cholesky_ex, value).info, 0)
 
 
-def _positive_semidefinite(call: _Calculate, value: object, is_symmetric: object) -> Any:
+def _positive_semidefinite(call: _Calculate, value: object, is_symmetric: object) -> object:
     """Of a matrix that is not symmetric, zeros: with a NaN, eigenvalues do not converge."""
     each = call(torch.Tensor.unsqueeze, call(torch.Tensor.unsqueeze, is_symmetric, -1), -1)
     eigenvalues = call(torch.linalg.eigvalsh, call(torch.where, each, value, 0.0))
@@ -43,7 +43,7 @@ def _answer(constraint: Any, of_symmetric: _Calculate) -> None:
     check = type(constraint).check
 
     @answers(check)
-    def checked(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def checked(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         value = kwargs["value"] if kwargs else args[-1]
         if len(args) + len(kwargs) != 2 or type(value) not in TENSORS or value.dim() < 2:
             return interpreter.call_python(check, args, kwargs)

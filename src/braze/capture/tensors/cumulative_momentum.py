@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
@@ -30,7 +30,7 @@ _SIGNATURE = inspect.signature(functional.batch_norm)
 @answers(functional.batch_norm)
 def batch_norm(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     if SymbolicFloat not in map(type, (*args, *kwargs.values())):
         return leaf_call(interpreter, functional.batch_norm, args, kwargs)
     given = _SIGNATURE.bind(*args, **kwargs)

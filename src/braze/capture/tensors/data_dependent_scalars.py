@@ -54,7 +54,7 @@ def read_number(interpreter: Interpreter, cls: type, tensor: Any) -> Any:
     return interpreter.call(torch.Tensor.item, tensor)
 
 
-def read_whole_number(interpreter: Interpreter, tensor: object) -> Any:
+def read_whole_number(interpreter: Interpreter, tensor: object) -> object:
     """`int(tensor.item())` of a float. Of NaN, infinities and what 64 bits do not hold eager raises
     or counts further: checked when the program runs."""
     number = read_number(interpreter, int, tensor)
@@ -65,7 +65,9 @@ def read_whole_number(interpreter: Interpreter, tensor: object) -> Any:
 
 
 @answers(torch.Tensor.tolist)
-def to_list(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def to_list(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """Of integers, symbols, each read by itself: where the user asked for numbers, and for few of
     them where no break is allowed."""
     tensor = args[0]

@@ -7,7 +7,7 @@ that mode for real: `tensor_item` asks how many are under way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from braze.capture.calls.handler_registry import answers
 from braze.capture.frames.control_signals import BreakRequested
@@ -33,7 +33,7 @@ class IndexMode:
 @answers(*MODE_ENTRIES)
 def enter_mode(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A mode sees all that follows: only one is known whose effect capture has by itself."""
     if not args or not is_index_mode(args[0]):
         raise BreakRequested("global-state", "a torch mode that the program enters")
@@ -44,7 +44,7 @@ def enter_mode(
 @answers(MODE_EXIT)
 def leave_mode(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     """A mode that began outside is not the frame's to leave."""
     modes = [entered for entered in interpreter.entered if type(entered) is IndexMode]
     if not args or not is_index_mode(args[0]) or not modes:
@@ -56,14 +56,14 @@ def leave_mode(
 @answers(IndexingByTensors.__enter__)
 def enter_region(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     interpreter.entered.append(IndexMode(interpreter))
 
 
 @answers(IndexingByTensors.__exit__)
 def leave_region(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     (*_, mode) = (entered for entered in interpreter.entered if type(entered) is IndexMode)
     interpreter.entered.remove(mode)
     mode.__exit__()

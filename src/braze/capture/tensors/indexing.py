@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def tensor_item(interpreter: Interpreter, tensor: object, key: object) -> Any:
+def tensor_item(interpreter: Interpreter, tensor: object, key: object) -> object:
     """`tensor[key]`."""
     if interpreter.index_modes:
         lookup = _lookup(interpreter, tensor, key)
@@ -47,7 +47,7 @@ def store_tensor_item(interpreter: Interpreter, tensor: object, key: object, val
     leaf_call(interpreter, operator.setitem, (tensor, key, value), {})
 
 
-def _lookup(interpreter: Interpreter, tensor: Any, key: object) -> list[Any] | None:
+def _lookup(interpreter: Interpreter, tensor: Any, key: object) -> list[object] | None:
     """The tensors that a key consists of, integers among them; None if it has other parts."""
     parts = pytree.tree_leaves(key)
     if not parts or not all(
@@ -61,7 +61,7 @@ def _lookup(interpreter: Interpreter, tensor: Any, key: object) -> list[Any] | N
     ]
 
 
-def _with_indices(interpreter: Interpreter, key: object) -> Any:
+def _with_indices(interpreter: Interpreter, key: object) -> object:
     """The key with tensors in place of lists among whose integers are symbols: C++ makes such of
     lists, and asks for the numbers."""
     if type(key) is tuple:
@@ -75,7 +75,7 @@ def _with_indices(interpreter: Interpreter, key: object) -> Any:
 _INTEGER_TYPES = frozenset({int, ProgramInt})
 
 
-def _with_numbers(interpreter: Interpreter, key: Any) -> Any:
+def _with_numbers(interpreter: Interpreter, key: Any) -> object:
     """The key with the integers that its tensors without dimensions hold, as eager reads them,
     where the user asked for numbers in the graph."""
     if not interpreter.tracer.gives_integers:
@@ -120,7 +120,7 @@ def _dims_taken(part: Any) -> int | None:
     return 0 if part is None or part is ... else None
 
 
-def _selected(interpreter: Interpreter, tensor: object, dims: Sequence[int], key: object) -> Any:
+def _selected(interpreter: Interpreter, tensor: object, dims: Sequence[int], key: object) -> object:
     """The view of one row for each symbolic integer: eager takes integers first, too."""
     parts = key if type(key) is tuple else (key,)
     numbers = [part for part in parts if type(part) is ProgramInt]
@@ -129,6 +129,6 @@ def _selected(interpreter: Interpreter, tensor: object, dims: Sequence[int], key
     return tensor
 
 
-def _without_symbols(key: object) -> tuple[Any, ...]:
+def _without_symbols(key: object) -> tuple[object, ...]:
     parts = key if type(key) is tuple else (key,)
     return tuple([part for part in parts if type(part) is not ProgramInt])

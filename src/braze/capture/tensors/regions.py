@@ -140,7 +140,7 @@ def region_operands(
     touched: dict[Value, TracedTensor],
     begun: int,
     op: RegionOp,
-) -> list[Any]:
+) -> list[object]:
     """A fake tensor for each value that a region reads from outside."""
     unknown = [value for value in reads if value not in touched]
     if unknown and interpreter.request.keeps_unread:

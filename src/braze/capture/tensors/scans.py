@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @answers(SCAN)
-def scan(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def scan(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """A node that carries values from row to row; its turns one by one where it cannot be."""
     named = dict(zip(("combine", "init", "rows", "additional_inputs"), args)) | kwargs
     combine, *given = (*named.values(), ())[:4]
@@ -63,7 +63,9 @@ def scan(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, o
 
 
 @answers(MAP)
-def map_rows(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def map_rows(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """A node that calls a function for each row; its turns one by one where it cannot be."""
     function, *given = args
     rows, more = (tuple(interpreter.side_effects.contents(part)) for part in given)
@@ -82,7 +84,7 @@ def map_rows(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[st
 @answers(ASSOCIATIVE)
 def associative(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A loop over distances; PyTorch's own recursion under a transform of torch.func."""
     combine, leaves = args[:2]
     rows, place = tuple(interpreter.side_effects.contents(leaves)), _place(interpreter)
@@ -154,7 +156,7 @@ def _traced(
         flows = found
 
 
-def _recorded(interpreter: Interpreter, turn: _Turn, trees: Any) -> Any:
+def _recorded(interpreter: Interpreter, turn: _Turn, trees: Any) -> tuple[object, ...]:
     """The results of the node that runs the turn for each row; trees: leaves and structure of each
     part of what it gives, None for a row of leaves."""
     tracer, trace = interpreter.tracer, turn.trace

@@ -55,7 +55,7 @@ def check_made_plainly(interpreter: Interpreter, cls: type, args: tuple[object, 
         raise BreakRequested("unsupported-tensor", f"making a {cls.__qualname__}")
 
 
-def of_class(interpreter: Interpreter, result: Any, cls: type, args: tuple[Any, ...]) -> Any:
+def of_class(interpreter: Interpreter, result: Any, cls: type, args: tuple[Any, ...]) -> object:
     """A call's results as tensors of the class; arguments among them that are not stay as they
     are, and another tensor object is given."""
     if type(result) is TracedTensor:
@@ -77,7 +77,7 @@ def of_class(interpreter: Interpreter, result: Any, cls: type, args: tuple[Any, 
 @answers(torch.Tensor.as_subclass)
 def as_subclass(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Another tensor object on the same memory."""
     tensor, cls = args if not kwargs else (*args, kwargs["cls"])
     if not isinstance(cls, type) or not issubclass(cls, torch.Tensor):

@@ -88,7 +88,7 @@ for _name in "sqrt exp log sin cos tanh".split():
 
 
 @answers(math.pow)
-def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def power(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """As the operator, of floats; of a base that is not positive it raises where that does not."""
     found = tuple([float_size(interpreter, value) for value in args])
     kinds = {type(value) for value in found}
@@ -109,7 +109,7 @@ _ARITHMETIC = frozenset({"__add__", "__sub__", "__mul__", "__truediv__", "__pow_
 _FLOATS = (float, SymbolicFloat)
 
 
-def float_size(interpreter: Interpreter, value: object) -> Any:
+def float_size(interpreter: Interpreter, value: object) -> object:
     """A symbolic size as a symbolic float; anything else as it is."""
     if type(value) is ProgramInt and interpreter.tracer.gives_numbers:
         return interpreter.native(float_of, interpreter.tracer, value)
@@ -118,7 +118,7 @@ def float_size(interpreter: Interpreter, value: object) -> Any:
 
 def with_float_sizes(
     interpreter: Interpreter, method: str, left: object, right: object
-) -> tuple[Any, Any]:
+) -> tuple[object, object]:
     """The operands of an operator, sizes as floats where its result is one."""
     if method not in _ARITHMETIC:
         return left, right
@@ -134,7 +134,7 @@ def with_float_sizes(
     return float_size(interpreter, left), float_size(interpreter, right)
 
 
-def whole_part(interpreter: Interpreter, number: object, up: bool = False) -> Any:
+def whole_part(interpreter: Interpreter, number: object, up: bool = False) -> object:
     """`math.floor(number)` (or `math.ceil`) of a quotient of sizes, a size; else None."""
     if type(number) is not SymbolicFloat or number.ratio is None or not number.is_positive:
         return None
@@ -158,7 +158,7 @@ _rounding(math.ceil, up=True)
 @answers(torch.sym_float)
 def symbolic_float(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`float(n)` too. Where graphs compute no numbers, the size is one value from here on."""
     if len(args) == 1 and type(args[0]) is ProgramInt:
         found = float_size(interpreter, args[0])
@@ -166,7 +166,7 @@ def symbolic_float(
     return call_natively(interpreter, torch.sym_float, args, kwargs)
 
 
-def extremum(interpreter: Interpreter, items: Any, sign: str) -> Any:
+def extremum(interpreter: Interpreter, items: Any, sign: str) -> object:
     """`min()` or `max()` of floats among which are symbolic ones. The graph chooses as Python does:
     the later one only where it is less (or greater), so that of equal ones, and beside NaN, the
     first one stays."""

@@ -148,7 +148,7 @@ class DynamicSizes:
             )
         return self._symbol(place, number, marked) if number > 1 else number
 
-    def _symbol(self, source: Source, number: int, marked: Marked) -> Any:
+    def _symbol(self, source: Source, number: int, marked: Marked) -> object:
         facts = self._opened()
         unseen = marked.mark is DimensionMark.UNBACKED
         least = marked.least if number < 2 else max(marked.least or 2, 2)
@@ -184,7 +184,7 @@ class DynamicSizes:
 
     def _stride(
         self, source: Source, shape: list[object], numbers: tuple[int, ...], changed: set[int]
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         """Strides in terms of the sizes, where those explain them."""
         made: list[Any] = list(numbers)
         done: list[int] = []

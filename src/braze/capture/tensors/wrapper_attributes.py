@@ -58,7 +58,7 @@ def load_wrapper_attribute(interpreter: Interpreter, tensor: WrapperFake, name: 
     return guard_context.class_value(cls, name, meta)
 
 
-def _of_tensor(interpreter: Interpreter, tensor: WrapperFake, name: str, meta: Any) -> Any:
+def _of_tensor(interpreter: Interpreter, tensor: WrapperFake, name: str, meta: Any) -> object:
     """What every tensor has under a name."""
     if name in _OPERATORS:
         return leaf_call(interpreter, meta.__get__, (tensor,), {})
@@ -75,7 +75,7 @@ def _of_tensor(interpreter: Interpreter, tensor: WrapperFake, name: str, meta: A
     raise BreakRequested("unsupported-tensor", detail)
 
 
-def _gradient(interpreter: Interpreter, tensor: WrapperFake) -> Any:
+def _gradient(interpreter: Interpreter, tensor: WrapperFake) -> object:
     real, guard_context = tensor.real, interpreter.guard_context
     if real is None:
         return None
@@ -86,7 +86,7 @@ def _gradient(interpreter: Interpreter, tensor: WrapperFake) -> Any:
     return guard_context.reads[key]
 
 
-def _of_instance(interpreter: Interpreter, tensor: WrapperFake, name: str, slot: Any) -> Any:
+def _of_instance(interpreter: Interpreter, tensor: WrapperFake, name: str, slot: Any) -> object:
     """What the program set on the tensor, in its dict or in a slot of its class; or ABSENT."""
     if name in tensor.attributes:
         return tensor.attributes[name]
@@ -112,7 +112,7 @@ def _of_instance(interpreter: Interpreter, tensor: WrapperFake, name: str, slot:
     return found
 
 
-def _missing(interpreter: Interpreter, tensor: WrapperFake, name: str) -> Any:
+def _missing(interpreter: Interpreter, tensor: WrapperFake, name: str) -> object:
     cls = tensor.outer_class
     fallback = interpreter.guard_context.lookup(cls, "__getattr__")
     if type(fallback) is types.FunctionType:

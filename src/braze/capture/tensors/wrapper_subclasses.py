@@ -34,7 +34,7 @@ _POLICIES = (
 
 def intercept(
     interpreter: Interpreter, op: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What an operator gives below autograd whose arguments have wrappers among them: what the
     first of their classes says that does not answer NotImplemented."""
     args, kwargs = _seen(args), _seen(kwargs)
@@ -70,7 +70,7 @@ def _seen(value: Any) -> Any:
 @answers(make_wrapper)
 def make_wrapper_subclass(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`Tensor._make_wrapper_subclass(cls, size, ...)`."""
     cls, *rest = args
     is_class = isinstance(cls, type) and issubclass(cls, torch.Tensor) and has_custom_dispatch(cls)
@@ -91,7 +91,7 @@ def make_wrapper_subclass(
 @answers(private.correct_aliasing)
 def correct_aliasing(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+) -> object:
     """What an operator on wrappers gives: of one that writes, the arguments that it wrote to. That
     the memory of a view is its base's is a fact of what wrappers hold."""
     function, given, keywords, out = args if not kwargs else _named(*args, **kwargs)
@@ -109,7 +109,9 @@ def correct_aliasing(
     raise BreakRequested("unsupported-tensor", f"{function} on tensor subclasses")
 
 
-def _named(func: object, args: object, kwargs: object, out: object) -> tuple[Any, Any, Any, Any]:
+def _named(
+    func: object, args: object, kwargs: object, out: object
+) -> tuple[object, object, object, object]:
     return func, args, kwargs, out
 
 

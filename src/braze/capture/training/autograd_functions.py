@@ -107,7 +107,9 @@ class OperatorFunction(torch.autograd.Function):
 
 
 @answers(FUNCTION_APPLY)
-def apply_function(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply_function(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> object:
     """`Function.apply`."""
     cls, *values = args
     _leave_transformed(interpreter, cls)
@@ -262,7 +264,7 @@ class Application:
 
     def _call_backward(
         self, call: Callable[..., object], gradients: Sequence[object]
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         context = self.context
         if getattr(self.cls, "boxed_grads_call", False):
             gradients = (list(gradients),)
@@ -270,7 +272,7 @@ class Application:
         made = self.interpreter.side_effects.native(made)
         return made if type(made) is tuple else tuple(made) if type(made) is list else (made,)
 
-    def _method(self) -> Any:
+    def _method(self) -> object:
         guard_context = self.interpreter.guard_context
         methods = [_found(guard_context, self.cls, name) for name in BACKWARD_NAMES]
         return next((m for m in methods if m not in PLAIN_BACKWARD), methods[0])
@@ -385,7 +387,7 @@ class Application:
         reads = self._reads(nodes, names, gradients, outside)
         return Formula(given, names, reads, nodes, gradients)
 
-    def _saved_for_formula(self) -> tuple[Any, ...]:
+    def _saved_for_formula(self) -> tuple[object, ...]:
         """The saved tensors. A result has its history for second derivatives: it is read as the
         result, and not as the detached copy that autograd keeps of it and detaches once more."""
         recorded = self.interpreter.tracer.recorder.calls
@@ -397,7 +399,7 @@ class Application:
             del recorded[start:]
         return saved
 
-    def _incoming(self, tangents: Sequence[object], number: int, kind: Any) -> Any:
+    def _incoming(self, tangents: Sequence[object], number: int, kind: Any) -> object:
         """What the backward gets for one thing that the forward returned."""
         if number >= 0:
             return tangents[number]
@@ -470,7 +472,7 @@ class _Outside:
         kwargs = tuple([(name, self._without(argument)) for name, argument in node.kwargs])
         return replace(node, args=args, kwargs=kwargs)
 
-    def _without(self, argument: object) -> Any:
+    def _without(self, argument: object) -> object:
         if isinstance(argument, (list, tuple)):
             return type(argument)([self._without(item) for item in argument])
         if not isinstance(argument, SymbolicSize):
@@ -512,7 +514,7 @@ def _needs_gradient(argument: object) -> bool:
     return type(argument) is TracedTensor and argument.requires_grad
 
 
-def _tangent(tracer: Tracer, result: Value) -> Any:
+def _tangent(tracer: Tracer, result: Value) -> TracedTensor:
     """A fake tensor for the gradient of a result."""
     kind = result.type
     assert isinstance(kind, TensorType)

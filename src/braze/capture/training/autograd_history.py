@@ -122,7 +122,7 @@ def _plain(node: Node) -> Node:
     return replace(node, op=op, grad_enabled=False)
 
 
-def _freed(interpreter: Interpreter) -> dict[int, Any]:
+def _freed(interpreter: Interpreter) -> dict[int, object]:
     """The nodes whose tensors are freed, by identity, which a node has while it is held."""
     return {id(node): node for _, _, freed, _ in interpreter.backwards for node in freed}
 

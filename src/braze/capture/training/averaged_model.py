@@ -27,7 +27,7 @@ _UPDATE: Any = AveragedModel.update_parameters
 @answers(_UPDATE)
 def update_parameters(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The update for the first time, and for all others."""
     count = interpreter.attribute(args[0], "n_averaged")
     tracer, counts = interpreter.tracer, interpreter.known_counts

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @answers(torch.Tensor.backward)
 def tensor_backward(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> None:
     """`tensor.backward(gradient, retain_graph, create_graph, inputs)`."""
     given = _bound(torch.Tensor.backward, args, kwargs)
     tangents = [given["gradient"]]
@@ -104,7 +104,7 @@ def _needs_history(what: str) -> BreakRequested:
     return BreakRequested("unsupported-tensor", f"{what} needs the gradients themselves")
 
 
-def _listed(interpreter: Interpreter, given: Any, count: int = 0) -> list[Any]:
+def _listed(interpreter: Interpreter, given: Any, count: int = 0) -> list[object]:
     """One tensor or a sequence of them, as a list; `count` times None for None."""
     if given is None:
         return [None] * count

@@ -54,7 +54,7 @@ def call_checkpointed(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     options: Mapping[str, object],
-) -> Any:
+) -> object:
     """The function of a checkpoint, whose results carry gradients: eager calls it once more in the
     backward. What it writes then is written twice, and numbers that it draws are others unless the
     checkpoint keeps the state of the generators: the frame breaks before such a call."""
@@ -138,7 +138,7 @@ def _saves(interpreter: Interpreter, start: int) -> bool:
     return False
 
 
-def _writes(interpreter: Interpreter) -> tuple[Any, ...]:
+def _writes(interpreter: Interpreter) -> tuple[object, ...]:
     """What has been written so far, of Python state and of tensors from outside."""
     places = [fake.place for fake, _ in interpreter.tracer.inputs]
     return interpreter.marks(), sum([(place.base or place).version for place in places])
@@ -162,7 +162,7 @@ def _refused(what: str) -> BreakRequested:
     return BreakRequested("unsupported-tensor", problem)
 
 
-def _nodes(tensors: Sequence[object]) -> list[Any]:
+def _nodes(tensors: Sequence[object]) -> list[object]:
     found = [tensor.grad_fn for tensor in tensors if type(tensor) is TracedTensor]
     return [node for node in found if node is not None]
 

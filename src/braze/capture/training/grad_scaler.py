@@ -36,7 +36,7 @@ _MAYBE_STEP: Any = private.maybe_opt_step
 @answers(_MAYBE_STEP)
 def maybe_step(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The step of an optimizer whose gradients were looked at for infinities."""
     _, optimizer, state, *rest = args
     found = interpreter.item(state, "found_inf_per_device")

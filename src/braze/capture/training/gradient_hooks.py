@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @answers(torch.Tensor.register_post_accumulate_grad_hook)
 def register_accumulate_hook(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`leaf.register_post_accumulate_grad_hook(hook)`, of a leaf from outside."""
     function = torch.Tensor.register_post_accumulate_grad_hook
     given = dict(zip(("tensor", "hook"), args)) | kwargs
@@ -40,7 +40,7 @@ def register_accumulate_hook(
 @answers(torch.Tensor.register_hook)
 def register_hook(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`tensor.register_hook(hook)`: gives a handle, as eager does."""
     given = dict(zip(("tensor", "hook"), args)) | kwargs
     tensor = given["tensor"]
@@ -81,7 +81,7 @@ def _check_computed(interpreter: Interpreter, tensor: object, name: str) -> None
 @answers(torch.Tensor.detach_)
 def detach_in_place(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Of a view it raises; a result that views nothing but what was made here is no view later."""
     (tensor,) = args
     if type(tensor) is TracedTensor and tensor._is_view():

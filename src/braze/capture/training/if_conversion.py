@@ -110,7 +110,7 @@ def _side(interpreter: Interpreter, frame: Frame, start: int, join: int) -> _Sid
     return _Side(copy, written)
 
 
-def written_by(interpreter: Interpreter, run: Callable[[], object]) -> tuple[Any, Written]:
+def written_by(interpreter: Interpreter, run: Callable[[], object]) -> tuple[object, Written]:
     """What `run` gives, and what it wrote to tensors, which is taken back. Raises BreakRequested
     where it changes something else."""
     recorder = interpreter.tracer.recorder
@@ -175,14 +175,14 @@ def _where(tracer: Tracer, condition: Value, first: Value, second: Value) -> Val
 
 def _chosen_locals(
     interpreter: Interpreter, condition: Value, first: _Side, second: _Side
-) -> dict[str, Any]:
+) -> dict[str, object]:
     one, other = first.frame.locals, second.frame.locals
     if one.keys() != other.keys():
         raise _refused()
     return {name: _chosen(interpreter, condition, one[name], other[name]) for name in one}
 
 
-def _chosen(interpreter: Interpreter, condition: Value, first: object, second: object) -> Any:
+def _chosen(interpreter: Interpreter, condition: Value, first: object, second: object) -> object:
     """One of two values of a local variable, or of an entry of the stack."""
     if first is second or type(second) is Unread:
         return first

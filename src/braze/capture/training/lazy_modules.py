@@ -102,7 +102,7 @@ def _each(
     raise BreakRequested(_CODE, f"{_WHAT}, called with a {cls.__name__}")
 
 
-def _metadata(tensor: object) -> Any:
+def _metadata(tensor: object) -> object:
     if type(tensor) is not TracedTensor:
         return tensor
     return _Metadata(tuple(map(int, tensor.shape)), tensor.dtype, tensor.device)

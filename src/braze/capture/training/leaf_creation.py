@@ -55,7 +55,7 @@ def leaf_recipe(interpreter: Interpreter, tensor: Any, writer: Any) -> Recipe | 
 @answers(torch.nn.Parameter)
 def make_parameter(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`nn.Parameter(data, requires_grad)`: a leaf on the memory of the data."""
     given = dict(zip(("data", "requires_grad"), args)) | kwargs
     if given.keys() - {"data", "requires_grad"} or len(args) > 2:
@@ -73,7 +73,7 @@ def make_parameter(
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _new_parameter(interpreter: Interpreter, data: object, requires_grad: object) -> Any:
+def _new_parameter(interpreter: Interpreter, data: object, requires_grad: object) -> object:
     made = unnoted_call(interpreter, torch.Tensor.detach, (data,), {})
     made._is_param = True
     interpreter.guard_context.give_class(made, torch.nn.Parameter)
@@ -83,7 +83,7 @@ def _new_parameter(interpreter: Interpreter, data: object, requires_grad: object
 @answers(torch.Tensor.requires_grad_)
 def require_gradient(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """An input that begins to need gradients, or ceases to, would be another kind of input."""
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
     if type(wanted) is not bool:
@@ -91,7 +91,7 @@ def require_gradient(
     return set_requires_grad(interpreter, args[0], wanted)
 
 
-def set_requires_grad(interpreter: Interpreter, tensor: Any, wanted: bool) -> Any:
+def set_requires_grad(interpreter: Interpreter, tensor: Any, wanted: bool) -> object:
     """`tensor.requires_grad_(wanted)`."""
     if type(tensor) is TracedTensor and interpreter.tracer.real_of(tensor) is None:
         if tensor.requires_grad is wanted or not tensor.is_leaf:
@@ -166,7 +166,7 @@ def switched_leaves(
 @answers(torch.nn.Parameter.__deepcopy__)
 def deepcopy_parameter(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A parameter on a clone of the data; the memo is `copy.deepcopy`'s own business."""
     tensor = args[0]
     if interpreter.guard_context.type_of(tensor) is not torch.nn.Parameter:
@@ -179,7 +179,7 @@ def deepcopy_parameter(
 @answers(torch.Tensor.__deepcopy__)
 def deepcopy_tensor(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A clone, where nothing but the elements has to be copied: deep copies of tensors that share
     memory share memory, too."""
     tensor, memo = args

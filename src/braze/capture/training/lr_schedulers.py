@@ -109,7 +109,7 @@ def _all_of(interpreter: Interpreter, schedule: object) -> Iterator[Any]:
             yield from _all_of(interpreter, inner)
 
 
-def _own_functions(interpreter: Interpreter, schedule: object) -> list[Any]:
+def _own_functions(interpreter: Interpreter, schedule: object) -> list[object]:
     found: list[Any] = []
     for name in OWN_FUNCTIONS:
         own = interpreter.attribute(schedule, name) if name in vars(schedule) else None

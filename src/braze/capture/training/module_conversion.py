@@ -7,6 +7,7 @@ is frozen, or is no longer, before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,7 @@ _ALWAYS = {
 }
 
 
-def _changes(name: str) -> Any:
+def _changes(name: str) -> Callable[..., object]:
     def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         raise BreakRequested("module-change", name)
 
@@ -44,7 +45,7 @@ for _name, _function in _ALWAYS.items():
 @answers(torch.nn.Module.requires_grad_)
 def require_gradients(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+) -> object:
     """Parameters that nothing was done with are changed one by one."""
     module, wanted = _bound(*args, **kwargs)
     for parameter in interpreter.call(list, interpreter.call(torch.nn.Module.parameters, module)):
@@ -78,13 +79,13 @@ def _is_kept(interpreter: Interpreter, function: object, tensor: object) -> bool
     return interpreter.call(function, tensor) is tensor
 
 
-def _set_up_backward_hook(function: Any) -> Any:
+def _set_up_backward_hook(function: Any) -> Callable[..., object]:
     """Backward hooks hang on nodes of autograd's own graph: where gradients flow, those are made
     for real, and the module's forward is a graph of its own between."""
 
     def set_up(
         interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         hook, values = args
         given = values if isinstance(values, tuple) else (values,)
         tensors = [value for value in given if type(value) in TENSORS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.utils.hooks import RemovableHandle
 
@@ -29,7 +29,7 @@ _CODE = "hook-registration"
 @answers(RemovableHandle)
 def register_hook(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> RemovableHandle:
     """`RemovableHandle(hooks, extra_dict=others)`: what `register_forward_hook()` and its like give
     back."""
     others = kwargs.get("extra_dict")

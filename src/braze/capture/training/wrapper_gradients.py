@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def call_with_gradient(
     interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A call on wrappers whose plain arguments need gradients; a break where a wrapper among its
     arguments or results does, where it writes, and where it draws random numbers."""
     inputs: list[Any] = []
