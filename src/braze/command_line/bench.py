@@ -112,12 +112,12 @@ def _call_of(made: Any, system: Callable[[Any], Any], training: bool) -> _Call:
     return functools.partial(_train, call, target) if training else functools.partial(_infer, call)
 
 
-def _infer(call: _Call) -> Any:
+def _infer(call: _Call) -> object:
     with torch.no_grad():
         return call()
 
 
-def _train(call: _Call, target: object) -> Any:
+def _train(call: _Call, target: object) -> object:
     if isinstance(target, torch.nn.Module):
         target.zero_grad()
     result = call()
@@ -132,7 +132,7 @@ def _is_differentiable(leaf: object) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
-def _timed(call: _Call) -> tuple[float, Any]:
+def _timed(call: _Call) -> tuple[float, object]:
     _wait()
     began = time.perf_counter()
     result = call()

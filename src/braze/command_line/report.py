@@ -56,7 +56,7 @@ def run_report(given: argparse.Namespace) -> int:
 _SHOWN = 10
 
 
-def _lines(folder: Path) -> list[dict[str, Any]]:
+def _lines(folder: Path) -> list[dict[str, object]]:
     texts = [t for path in sorted(folder.glob("*.jsonl")) for t in path.read_text().splitlines()]
     return [json.loads(text) for text in texts]
 

@@ -87,7 +87,7 @@ def summary(children: Sequence[ChildSummary] = ()) -> str:
     )
 
 
-def run_target(given: argparse.Namespace) -> dict[str, Any]:
+def run_target(given: argparse.Namespace) -> dict[str, object]:
     """Run the script or the module as Python does; its globals."""
     if given.is_module:
         sys.argv = [given.script, *given.arguments]
