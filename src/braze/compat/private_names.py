@@ -76,7 +76,7 @@ class Missing:
 
     __call__ = __enter__ = __exit__ = __int__ = __iter__ = __bool__ = _refuse
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
         self._refuse()
@@ -90,7 +90,7 @@ class Inert:
     def __call__(self, *args: object, **kwargs: object) -> Inert:
         return self
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Inert:
         if name.startswith("__") and name != "__get__":
             raise AttributeError(name)
         return self
@@ -120,7 +120,7 @@ class Inert:
 
 def _look_up(
     path: str, serves: str, substitute: object, is_essential: bool, is_of_build: bool = False
-) -> Any:
+) -> object:
     if path in _FOUND:
         raise ValueError(f"{path} is looked up twice")
     try:

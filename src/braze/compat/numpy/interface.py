@@ -27,7 +27,7 @@ class _NoArray:
     """Stands for classes of NumPy's where it is not installed."""
 
 
-def _of(name: str) -> Any:
+def _of(name: str) -> object:
     return _NoArray if numpy is None else getattr(numpy, name)
 
 
@@ -58,13 +58,13 @@ RANDOM_METHODS: dict[str, Any] = {
 }
 
 
-def _spaces() -> Iterator[tuple[str, Any]]:
+def _spaces() -> Iterator[tuple[str, object]]:
     if numpy is not None:
         for prefix, module in (("", numpy), ("linalg.", numpy.linalg), ("fft.", numpy.fft)):
             yield from ((prefix + name, vars(module).get(name)) for name in dir(module))
 
 
-def _named() -> dict[Any, str]:
+def _named() -> dict[object, str]:
     found: dict[Any, str] = {}
     for name, value in _spaces():
         if type(value) in (UFUNC, DISPATCHER, type(len), type(_spaces)):
@@ -91,7 +91,7 @@ class _Memory:
 
 def view_of_array(
     array: object, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], writeable: bool
-) -> Any:
+) -> object:
     """A view of the memory of an array, `offset` and `strides` in bytes."""
     return numpy.asarray(_Memory(array, offset, shape, strides, writeable))
 
@@ -103,7 +103,7 @@ def tensor_of_array(array: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def array_of_tensor(tensor: torch.Tensor, writeable: bool = True) -> Any:
+def array_of_tensor(tensor: torch.Tensor, writeable: bool = True) -> object:
     """The array that shares a tensor's memory, past its gradients."""
     array = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
     if not writeable:
@@ -111,7 +111,7 @@ def array_of_tensor(tensor: torch.Tensor, writeable: bool = True) -> Any:
     return array
 
 
-def scalar_of_tensor(tensor: torch.Tensor) -> Any:
+def scalar_of_tensor(tensor: torch.Tensor) -> object:
     """NumPy's scalar of a tensor with one element."""
     return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()[()]
 
@@ -124,7 +124,7 @@ def is_traceable(array: Any) -> bool:
     return array.dtype in TENSOR_DTYPES and array.flags.aligned and strides
 
 
-def array_facts(array: Any) -> tuple[Any, ...]:
+def array_facts(array: Any) -> tuple[object, ...]:
     """What entries compare of an array: data type, shape, strides, and whether it is read-only."""
     return array.dtype, array.shape, array.strides, array.flags.writeable
 

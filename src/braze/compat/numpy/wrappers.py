@@ -23,7 +23,7 @@ def wrap_numpy(function: _Function) -> _Function:
     """
 
     @functools.wraps(function)
-    def wrapped(*args: object, **kwargs: object) -> Any:
+    def wrapped(*args: object, **kwargs: object) -> object:
         args, kwargs = arrays_of((args, kwargs))
         return tensors_of(function(*args, **kwargs))
 
@@ -44,7 +44,7 @@ def tensors_of(value: object) -> Any:
     return _mapped(value, tensors_of)
 
 
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+def _mapped(value: Any, function: Callable[[Any], Any]) -> object:
     cls = type(value)
     if cls is tuple or cls is list:
         return cls([function(item) for item in value])
@@ -55,7 +55,7 @@ def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     return value
 
 
-def in_place_of_torch_s(function: object) -> Any:
+def in_place_of_torch_s(function: object) -> object:
     """`wrap_numpy` of what `torch.compiler.wrap_numpy` wraps; None for other functions."""
     if type(function) is not types.FunctionType:
         return None

@@ -28,7 +28,7 @@ TYPE_PARAMETERS: frozenset[type] = frozenset(
 )
 
 
-def annotations_of(owner: Any) -> Any:
+def annotations_of(owner: Any) -> object:
     """What makes up an object's annotations, computing none: the function that computes them, else
     a dict, None where there are none."""
     if BYTECODE.annotates_lazily and owner.__annotate__ is not None:

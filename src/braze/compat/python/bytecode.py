@@ -169,7 +169,7 @@ def _hidden_slots(code: types.CodeType) -> dict[int, str]:
     return {n: f"{name} (own)" for n, name in enumerate(own) if name in code.co_freevars}
 
 
-def _slot_names(item: dis.Instruction, hidden: dict[int, str]) -> Any:
+def _slot_names(item: dis.Instruction, hidden: dict[int, str]) -> object:
     """What an instruction names, where its slots have other names than variables."""
     if item.opcode not in _SLOTS or item.arg is None:
         return item.argval

@@ -51,7 +51,7 @@ def outside_place() -> tuple[str, int, str]:
 
 def call_from(
     callers: Sequence[Caller], function: Callable[..., object], /, *args: object, **kwargs: object
-) -> Any:
+) -> object:
     """`function(*args, **kwargs)`, called by the first of the callers, that by the second."""
     outermost, *rest = (*reversed(callers), function)
     return outermost(*rest, *args, **kwargs)
@@ -59,7 +59,7 @@ def call_from(
 
 def call_later_from(
     callers: Sequence[Caller], count: int, function: Callable[..., object], /, *args: object
-) -> Any:
+) -> object:
     """The same where `count` callers are needed: those that lack run now."""
     return call_from([*callers, *outside_callers(count - len(callers))], function, *args)
 

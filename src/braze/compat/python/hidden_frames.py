@@ -27,7 +27,6 @@ import dis
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from braze.compat.python.bytecode_versions import BYTECODE
 from braze.compat.python.code_objects import (
@@ -145,7 +144,7 @@ def _functions_of(values: Iterable[object]) -> Iterator[types.FunctionType]:
             yield value
 
 
-def _call_next(functions: Iterator[Callable[..., object]]) -> Any:
+def _call_next(functions: Iterator[Callable[..., object]]) -> object:
     return next(functions)(functions)
 
 

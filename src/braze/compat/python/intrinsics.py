@@ -7,14 +7,13 @@ import dis
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
 
 # Number -> name, of CALL_INTRINSIC_1 and CALL_INTRINSIC_2; empty before Python 3.12.
 ONE_OPERAND: tuple[str, ...] = tuple(getattr(dis, "_intrinsic_1_descs", ()))
 TWO_OPERANDS: tuple[str, ...] = tuple(getattr(dis, "_intrinsic_2_descs", ()))
 
 
-def native_intrinsic(name: str, space: dict[str, object]) -> Callable[..., Any]:
+def native_intrinsic(name: str, space: dict[str, object]) -> Callable[..., object]:
     """An intrinsic as a function; `space`: the globals of the module that uses it."""
     return types.FunctionType(_code_of(name), space)
 

@@ -29,16 +29,16 @@ def reduced(iterator: Any) -> tuple[Any, ...]:
     return _BY_PARTS[cls](iterator, *parts)
 
 
-def _rest_of_chain(_: object, source: object = (), *active: object) -> tuple[Any, ...]:
+def _rest_of_chain(_: object, source: object = (), *active: object) -> tuple[object, ...]:
     return _chain, (source, *active)
 
 
-def _chain(source: Any, *active: Any) -> Iterator[Any]:
+def _chain(source: Any, *active: Any) -> Iterator[object]:
     """A chain that takes from the iterators of `source`, and first from the one that it is in."""
     return itertools.chain.from_iterable(itertools.chain(active, source))
 
 
-def _rest_of_repeat(iterator: Any, element: object) -> tuple[Any, ...]:
+def _rest_of_repeat(iterator: Any, element: object) -> tuple[object, ...]:
     left: tuple[int, ...]
     try:
         left = (iterator.__length_hint__(),)
@@ -115,7 +115,7 @@ def inner_iterators(iterator: object) -> tuple[Any, ...]:
     return (_reduced(iterator)[1][0],) if type(iterator) is enumerate else ()
 
 
-def _zipped(iterator: object) -> tuple[Any, ...]:
+def _zipped(iterator: object) -> tuple[object, ...]:
     inner = inner_iterators(iterator)
     if len({id(each) for each in inner}) < len(inner) or len(_reduced(iterator)) > 2:
         raise LookError("a zip of one iterator twice, or a strict one")
@@ -126,7 +126,7 @@ def _left_in_zip(iterator: object) -> int:
     return min(map(items_left, _zipped(iterator)), default=0)
 
 
-def _in_zip(iterator: object, place: int) -> Any:
+def _in_zip(iterator: object, place: int) -> tuple[object, ...]:
     return tuple([peek(each, place) for each in _zipped(iterator)])
 
 
@@ -153,7 +153,7 @@ def _left_in_count(iterator: object) -> int:
     return sys.maxsize
 
 
-def _in_count(iterator: object, place: int) -> Any:
+def _in_count(iterator: object, place: int) -> object:
     number, step = _count(iterator)
     if type(number) is int and type(step) is int:
         return number + place * step
@@ -202,7 +202,7 @@ def items_left(iterator: object) -> int:
     return row[0](iterator)
 
 
-def base_items(value: Any) -> Iterator[Any]:
+def base_items(value: Any) -> Iterator[object]:
     """The items of a list or tuple by that class itself, not by the `__iter__` of a subclass; of
     anything else, nothing."""
     for base in (tuple, list):
@@ -211,7 +211,7 @@ def base_items(value: Any) -> Iterator[Any]:
     return iter(())
 
 
-def peek(iterator: object, place: int) -> Any:
+def peek(iterator: object, place: int) -> object:
     """The item that the iterator gives after `place` others. Raises LookError or IndexError."""
     row = _LOOKS.get(type(iterator))
     if row is None:
@@ -219,7 +219,7 @@ def peek(iterator: object, place: int) -> Any:
     return row[1](iterator, place)
 
 
-def iterated_containers(iterator: object) -> tuple[Any, ...]:
+def iterated_containers(iterator: object) -> tuple[object, ...]:
     """The lists, dicts and sets that are iterated over; those of an iterator that is over are
     gone. An iterator over a dict shows it to the garbage collector only."""
     kind = _CHANGING.get(type(iterator))

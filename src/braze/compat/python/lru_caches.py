@@ -16,7 +16,7 @@ NOTHING = object()
 LRU_CACHE: Any = type(functools.lru_cache(len))
 
 
-def _table_of(cached: object) -> dict[Any, Any] | None:
+def _table_of(cached: object) -> dict[object, object] | None:
     """The dict of a cache: by key the result, or where the size is bounded a link that has it."""
     own = cached.__dict__
     tables = [held for held in gc.get_referents(cached) if type(held) is dict and held is not own]
@@ -24,7 +24,7 @@ def _table_of(cached: object) -> dict[Any, Any] | None:
     return tables[-1] if tables else None
 
 
-def cached_function(cached: Any) -> Any:
+def cached_function(cached: Any) -> object:
     """The function whose results are kept. `__wrapped__` may have been given another."""
     table, held = _table_of(cached), gc.get_referents(cached)
     if table is None:  # a cache of size 0
@@ -54,7 +54,7 @@ def has_room(cached: object, count: int) -> bool:
     return maxsize is None or currsize + count <= maxsize
 
 
-def key_of(cached: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def key_of(cached: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """The key of a call, as a cache of the same kind makes it. Raises TypeError where it cannot
     be hashed."""
     twin = functools.lru_cache(maxsize=None, typed=_is_typed(cached))(_nothing)
@@ -65,7 +65,7 @@ def key_of(cached: object, args: tuple[object, ...], kwargs: dict[str, object]) 
 def _nothing(*args: object, **kwargs: object) -> None: ...
 
 
-def held_result(cached: object, key: object) -> Any:
+def held_result(cached: object, key: object) -> object:
     """The result that is cached under a key, or NOTHING; nothing is counted."""
     table = _table_of(cached)
     link = NOTHING if table is None else table.get(key, NOTHING)
@@ -79,7 +79,7 @@ def held_result(cached: object, key: object) -> Any:
     return found[0] if found else NOTHING
 
 
-def _link_class() -> Any:
+def _link_class() -> type[object]:
     cached = functools.lru_cache(maxsize=1)(_nothing)
     cached(1)
     return type(next(iter((_table_of(cached) or {}).values())))
@@ -279,7 +279,7 @@ class FilledCall:
             self.cached(*given[:count], **kwargs)
 
     def _answer(self, result: object) -> Callable[[], Any]:
-        def answer() -> Any:
+        def answer() -> object:
             if self._raised:
                 raise _RaisedInFunction
             return result

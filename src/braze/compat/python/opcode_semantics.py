@@ -510,7 +510,7 @@ def _pop_iter(domain: Domain[Any, Any]) -> Handler:
 
 def take_call(
     stack: list[Any], instruction: Instruction
-) -> tuple[list[Any], Any, tuple[Any, ...], dict[str, Any]]:
+) -> tuple[list[object], object, tuple[object, ...], dict[str, object]]:
     """Take the operands of CALL or CALL_KW off the stack: all of them, bottom first; then what is
     called, its arguments, its keywords."""
     count = instruction.arg + (3 if instruction.name == "CALL_KW" else 2)

@@ -109,7 +109,7 @@ def _slots(side: str, arg: int) -> int:
 SPECIAL_METHODS: tuple[str, ...] = tuple(getattr(dis, "_special_method_names", ()))
 
 
-def _common_constant(arg: int) -> Any:
+def _common_constant(arg: int) -> object:
     return COMMON_CONSTANTS[arg]
 
 

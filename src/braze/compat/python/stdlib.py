@@ -40,7 +40,7 @@ def _generic(value: object) -> None: ...
 DISPATCH_CODE: types.CodeType = _generic.dispatch.__code__
 
 
-def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
+def registry_of(dispatch: types.FunctionType) -> dict[type, object]:
     """What `functools.singledispatch` registered: class -> implementation."""
     index = DISPATCH_CODE.co_freevars.index("registry")
     registry: dict[type, Any] = (dispatch.__closure__ or ())[index].cell_contents
@@ -51,7 +51,7 @@ _UNION: Any = typing.Union
 _IS_ONE_CLASS: bool = _UNION is types.UnionType
 
 
-def union_of(arguments: tuple[object, ...]) -> Any:
+def union_of(arguments: tuple[object, ...]) -> object:
     """The union with these `__args__`. From Python 3.14 on `typing`'s is the same class, and holds
     objects of any class, which may have an `__or__` of their own."""
     if _IS_ONE_CLASS:
@@ -69,7 +69,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
 }
 
 
-def parts_of(value: object, cls: type) -> list[Any]:
+def parts_of(value: object, cls: type) -> list[object]:
     """The objects that a descriptor, or a function with a cache, was made of. cls: its class."""
     return [getattr(value, name, None) for name in _PARTS.get(cls, ())]
 

@@ -125,7 +125,7 @@ _MOST_ARGUMENTS = 3
 _ASK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * _MOST_ARGUMENTS)
 
 
-def _one(function: Callable[[], object]) -> Callable[[Any], list[Question]]:
+def _one(function: Callable[[], object]) -> Callable[[object], list[Question]]:
     return lambda expected: [(function, None, expected)]
 
 

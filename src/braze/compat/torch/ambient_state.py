@@ -108,7 +108,7 @@ class AmbientState:
         pairs = zip(_AUTOCAST_DEVICES, self.autocast, strict=True)
         return tuple([(d, dtype, self.autocast_cache) for d, (on, dtype) in pairs if on])
 
-    def settings(self) -> tuple[Any, ...]:
+    def settings(self) -> tuple[object, ...]:
         """What else changes what a call does: no node of a torch.fx graph sets it."""
         modes = self.inference, self.function_modes, self.default_device, self.forward_level
         flags = self.deterministic, self.deterministic_warn_only, self.sdpa, self.convolutions

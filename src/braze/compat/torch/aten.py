@@ -59,14 +59,14 @@ aten: Any = _Aten()
 LinAlgError: type[RuntimeError] = operator.attrgetter("LinAlgError")(torch.linalg)
 
 
-def find_operator(name: str) -> Any:
+def find_operator(name: str) -> object:
     """ATen's operator of a name, with its overload where that is not "default": `add.Tensor`. None
     where this PyTorch has not got it."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
-def named_operators(names: str) -> dict[str, Any]:
+def named_operators(names: str) -> dict[str, object]:
     """Those of some operators, by name, that this PyTorch has."""
     found = {name: find_operator(name) for name in names.split()}
     return {name: operator for name, operator in found.items() if operator is not None}

@@ -97,7 +97,7 @@ def history_nodes(roots: Sequence[Any]) -> list[Any]:
     return list(found.values())
 
 
-def executed_nodes(roots: Sequence[object], ends: Sequence[Any] | None) -> list[Any]:
+def executed_nodes(roots: Sequence[object], ends: Sequence[Any] | None) -> list[object]:
     """The nodes that a backward from these nodes executes, and frees unless it keeps the graph:
     those from which a way leads to one of the tensors it is asked for; None: all."""
     nodes = history_nodes(roots)
@@ -170,7 +170,7 @@ def reached_from(
     return tuple([frozenset(_numbers(ends.get(id(leaf), 0))) for leaf in leaves])
 
 
-def _members(roots: Sequence[Any]) -> list[tuple[Any, int]]:
+def _members(roots: Sequence[Any]) -> list[tuple[object, int]]:
     """Every node of several histories, and a bit for each history that it is in."""
     known = [root for root in roots if root is not None]
     order: dict[int, Any] = {}  # a node has its identity while it is held; children come first

@@ -31,7 +31,7 @@ class RegisteredGradient:
     backward: Callable[..., Any]
 
 
-def definition_of(function: Any) -> Any:
+def definition_of(function: Any) -> object:
     """What `torch.library.custom_op` made the operator of; None for all others. function: an
     overload, or the packet that stands for the only one."""
     name = getattr(function, "_qualified_op_name", None)
@@ -113,7 +113,7 @@ def _function_in(kernel: object) -> types.FunctionType | None:
     return found if isinstance(found, types.FunctionType) else None
 
 
-def _cell(function: Any, name: str) -> Any:
+def _cell(function: Any, name: str) -> object:
     """What a variable around a function holds."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     return cells[name].cell_contents if name in cells else None
@@ -181,7 +181,7 @@ def _only_overload(operator: object) -> Any:
 
 def _as_call(
     frame: types.FrameType,
-) -> tuple[types.FunctionType, tuple[Any, ...], dict[str, Any]] | None:
+) -> tuple[types.FunctionType, tuple[object, ...], dict[str, object]] | None:
     code, given = frame.f_code, frame.f_locals
     function = _function_of(code, frame.f_globals)
     if function is None or code.co_flags & (_VARARGS | _VARKEYWORDS):

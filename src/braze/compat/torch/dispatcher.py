@@ -158,7 +158,7 @@ def is_of_lists(op: torch._ops.OpOverload) -> bool:
 _EACH = private.DispatchKey.CompositeExplicitAutograd
 
 
-def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> object:
     """Run a composite operator by its parts. Of those that do one thing to each tensor of a list,
     the parts raise the versions in eager; here autograd's keys lie behind us."""
     if is_of_lists(op):
@@ -233,7 +233,7 @@ def direct_call(op: torch._ops.OpOverload) -> Callable[..., Any]:
     return function if places is None else functools.partial(_with_seeds, function, places)
 
 
-def _with_seeds(function: Any, places: tuple[int, int, int], *args: Any, **kwargs: Any) -> Any:
+def _with_seeds(function: Any, places: tuple[int, int, int], *args: Any, **kwargs: Any) -> object:
     """The call, with what a recorded forward drew from on the CPU where no capture reads it."""
     probability, *seeds = places
     if args[probability] and not torch.cuda.is_current_stream_capturing():
@@ -244,7 +244,7 @@ def _with_seeds(function: Any, places: tuple[int, int, int], *args: Any, **kwarg
     return function(*args, **kwargs)
 
 
-def _fast_calls() -> dict[Any, Callable[..., Any]]:
+def _fast_calls() -> dict[object, Callable[..., object]]:
     """Python bindings that take an overload's own arguments and cost half of `torch.ops`."""
     bindings = {
         "add.Tensor sub.Tensor mul.Tensor div.Tensor relu mm bmm sigmoid tanh exp sqrt rsqrt neg "
@@ -289,7 +289,7 @@ _WITHOUT_PRODUCTS = frozenset(
 )
 
 
-def _functions(names: frozenset[str]) -> frozenset[Any]:
+def _functions(names: frozenset[str]) -> frozenset[object]:
     places = (torch, torch.Tensor, private.C_NN, torch.nn.functional, operator, torch.ops.aten)
     found = {getattr(place, name, None) for place in places for name in names} - {None}
     packets = [packet for packet in found if isinstance(packet, OpOverloadPacket)]

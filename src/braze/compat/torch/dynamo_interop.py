@@ -33,7 +33,7 @@ FUSED_STEPS: dict[Any, Any] = {
 }
 
 
-def _unhooked(step: Any) -> Any:
+def _unhooked(step: Any) -> object:
     """An optimizer's step as its class defines it: making one wraps it once, for profiles."""
     return step.__wrapped__ if getattr(step, "hooked", False) else step
 
@@ -137,7 +137,7 @@ _SCRIPTED = "_torchdynamo_inline"
 _FILLING = ("aten::tensor", "aten::as_tensor")
 
 
-def python_of_script(script: Any) -> Any:
+def python_of_script(script: Any) -> types.FunctionType | None:
     """The Python function behind a scripted one that TorchScript's interpreter cannot run on
     fake tensors; None where it can."""
     python = getattr(script, _SCRIPTED, None)
@@ -165,7 +165,7 @@ def _is_of_compiler(module: str) -> bool:
     return module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + ".")
 
 
-def replaced_by_compiler(function: Any) -> Any:
+def replaced_by_compiler(function: Any) -> object:
     """What a function of torch's own compiler stands in for, such as `nn.Module.__init__`; None
     where it stands for nothing."""
     if is_disabled_by_torch(function):
@@ -184,7 +184,7 @@ def replaced_by_compiler(function: Any) -> Any:
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
 
 
-def original_of(value: object) -> Any:
+def original_of(value: object) -> object:
     """The value, or what it stands in for, if torch's own compiler made it: once for a class, and
     once more for one that inherits from it."""
     while type(value) is types.FunctionType and is_compiler_function(value):
@@ -253,7 +253,7 @@ def is_region(manager: object) -> bool:
     return hasattr(manager, _SAYS)
 
 
-def region_of_compiler(function: types.FunctionType) -> tuple[bool, Any] | None:
+def region_of_compiler(function: types.FunctionType) -> tuple[bool, object] | None:
     """(whether breaks are errors in it, the program's function) of what the manager of such regions
     made of a function, as its decorator; None for any other function."""
     code = function.__code__
@@ -296,7 +296,7 @@ def disables_what_it_wraps(function: object) -> bool:
     return disables and module.startswith(_DISABLING_PACKAGE)
 
 
-def compiled_by_torch(function: object) -> Any:
+def compiled_by_torch(function: object) -> object:
     """What torch.compile was given to make this function; None for any other."""
     if not is_compiler_function(function) or _DISABLED in function.__dict__:
         return None

@@ -228,7 +228,7 @@ def storage_behind(tensor: torch.Tensor) -> Any:
         return unwrapped(tensor).untyped_storage()
 
 
-def with_transformed(function: types.FunctionType, place: int, inner: object) -> Any:
+def with_transformed(function: types.FunctionType, place: int, inner: object) -> types.FunctionType:
     """The same transform of another function."""
     cells = list(function.__closure__ or ())
     cells[place] = types.CellType(inner)

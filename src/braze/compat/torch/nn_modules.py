@@ -33,7 +33,7 @@ def instance_hooks(attributes: dict[str, object]) -> list[str]:
     return [name for name in INSTANCE_HOOKS if attributes.get(name)]
 
 
-def global_hooks() -> list[dict[int, Any]]:
+def global_hooks() -> list[dict[int, object]]:
     """The dictionaries that hold the hooks for all modules."""
     return [getattr(module_file, name) for name in GLOBAL_HOOKS]
 
@@ -74,7 +74,7 @@ class ForwardHooks(NamedTuple):
 FORWARD_HOOKS = ForwardHooks()
 
 
-def hooks_of_forward(module: torch.nn.Module) -> list[Any] | None:
+def hooks_of_forward(module: torch.nn.Module) -> list[object] | None:
     """The hooks that a call of a module runs around `forward`. None where it runs others, too: for
     all modules, of the backward, or when `forward` raises."""
     space = module.__dict__
@@ -85,7 +85,7 @@ def hooks_of_forward(module: torch.nn.Module) -> list[Any] | None:
     return [*(before or {}).values(), *(behind or {}).values()]
 
 
-def compiled_call(module: torch.nn.Module) -> Any:
+def compiled_call(module: torch.nn.Module) -> object:
     """What a call of the module calls instead of the module's own; None where it is not compiled in
     place. Copies and pickles of a module do not have it."""
     return module.__dict__.get(_COMPILED_CALL)

@@ -18,7 +18,7 @@ def flatten_tree(value: object) -> tuple[list[Any], Any]:
 
 def flatten_call(
     parameters: Sequence[str], args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[list[Any], Any, list[str]]:
+) -> tuple[list[object], object, list[str]]:
     """The leaves of a call's arguments, the spec of `(args, kwargs)`, and a name for each leaf."""
     paths, spec = pytree.tree_flatten_with_path((args, kwargs))
     positional = _positional_names(parameters, len(args))

@@ -272,7 +272,7 @@ _RNN = aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 
 
-def _rnn_training(*args: object) -> Any:
+def _rnn_training(*args: object) -> object:
     with torch.enable_grad(), private.below_autograd():
         return _RNN(*args)
 

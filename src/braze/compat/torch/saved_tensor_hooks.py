@@ -47,7 +47,7 @@ def is_in_checkpoint() -> bool:
     return hooks is not None and _code_of(hooks[0]) in _OF_CHECKPOINTS
 
 
-def checkpoint_in_force() -> tuple[Any, Any] | None:
+def checkpoint_in_force() -> tuple[object, object] | None:
     """The frame of the `torch.utils.checkpoint` whose function the thread calls, and what numbers
     the recomputation; None for that of the forward."""
     hooks = saved_hooks()
@@ -89,7 +89,7 @@ def raised_by_hooks(problem: BaseException) -> bool:
     return False
 
 
-def _code_of(hook: object) -> Any:
+def _code_of(hook: object) -> object:
     return getattr(_undecorated(hook), "__code__", None)
 
 

@@ -14,7 +14,7 @@ import torch
 from braze.compat import private_names as private
 
 
-def _functions(names: dict[str, str]) -> Iterator[Any]:
+def _functions(names: dict[str, str]) -> Iterator[object]:
     for home, found in names.items():
         place: Any = torch._C
         for part in filter(None, home.split(".")):
@@ -25,7 +25,7 @@ def _functions(names: dict[str, str]) -> Iterator[Any]:
                 yield function
 
 
-def _methods(owner: str, names: str) -> Iterator[Any]:
+def _methods(owner: str, names: str) -> Iterator[object]:
     """What pybind11 binds: functions, of which each method is one with an instance."""
     cls: Any = torch._C
     for part in owner.split("."):

@@ -98,7 +98,7 @@ def next_power_of_two(n: int) -> int:
     return power
 
 
-def constant_of(value: Any) -> Any:
+def constant_of(value: Any) -> object:
     """The value in a `tl.constexpr`; any other value itself."""
     if _class_name(value) == ("triton.language.core", "constexpr"):
         return value.value

@@ -195,7 +195,7 @@ class _Reading:
         return None
 
 
-def _names_around(function: types.FunctionType) -> dict[str, Any]:
+def _names_around(function: types.FunctionType) -> dict[str, object]:
     names = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:

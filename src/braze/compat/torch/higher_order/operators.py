@@ -30,7 +30,7 @@ def python_of(operator: Any) -> types.FunctionType | None:
     return found if type(found) is types.FunctionType else None
 
 
-def _scanned(combine: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> Any:
+def _scanned(combine: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> tuple[object, ...]:
     """What `scan` gives: the last of what is carried and the results of all rows. Where the program
     calls `scan`, both are in the trees that its function gives them in, which PyTorch's own
     compiler makes; where it calls the operator, they are leaves in a row, as in eager."""
@@ -83,7 +83,7 @@ def combined_by_doubling(combine: Any, leaves: list[torch.Tensor]) -> list[torch
     return scanned
 
 
-def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> object:
     with torch.set_grad_enabled(enabled):
         return body(*args, **kwargs)
 
@@ -96,12 +96,12 @@ def _with_autocast(
     body: Any,
     *args: Any,
     **kwargs: Any,
-) -> Any:
+) -> object:
     with torch.autocast(device_type, dtype, enabled, cache_enabled):
         return body(*args, **kwargs)
 
 
-def _checkpointed(body: object, *args: object, **kwargs: Any) -> Any:
+def _checkpointed(body: object, *args: object, **kwargs: Any) -> object:
     return checkpoint(body, *args, **{"use_reentrant": False, **kwargs})
 
 
