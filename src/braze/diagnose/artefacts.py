@@ -322,7 +322,7 @@ class _Saving:
         self._call, self._folder, self._done = call, folder, False
         self.text = getattr(call, "text", "")
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
+    def __call__(self, inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
         if self._done:
             return self._call(inputs)
         self._done = True

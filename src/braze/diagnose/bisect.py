@@ -167,7 +167,7 @@ class _Call:
         self._leaves, self._structure = pytree.tree_flatten((args, kwargs))
         self._states = RandomStates((torch.device("cpu"),))
 
-    def subject(self, target: object) -> Any:
+    def subject(self, target: object) -> object:
         """A module's copy: its buffers and gradients are written to."""
         return copy.deepcopy(target) if isinstance(target, torch.nn.Module) else target
 

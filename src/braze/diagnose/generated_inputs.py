@@ -15,7 +15,7 @@ from braze.shapes.substitution import evaluate
 _SIZE = 8  # of a symbol that allows it
 
 
-def generated_inputs(graph: Graph) -> list[Any]:
+def generated_inputs(graph: Graph) -> list[object]:
     """Tensors with the shapes, strides and dtypes of the graph's inputs; whole numbers are 0 and 1,
     which index everything. Symbols are 8, or the least that they may be."""
     made: list[Any] = []

@@ -29,7 +29,7 @@ MOST_TRIALS = 400
 
 def shrink(
     graph: Graph, inputs: Sequence[object], fails: Fails, first: Iterable[Node] = ()
-) -> tuple[Graph, list[Any]]:
+) -> tuple[Graph, list[object]]:
     """The graph of few nodes, and its inputs, for which `fails` holds; the graph itself where it
     fails only as a whole. first: nodes to be tried alone.
 
@@ -58,7 +58,7 @@ def shrink(
     return (fixed, given[:count]) if _holds(fails, fixed, given[:count]) else (small, given)
 
 
-def values_of(graph: Graph, inputs: Sequence[object]) -> dict[Value, Any]:
+def values_of(graph: Graph, inputs: Sequence[object]) -> dict[Value, object]:
     """What every value of the graph is."""
     made = [v for node in graph.nodes for v in node.outputs if v is not None]
     whole = replace(graph, outputs=tuple(map(Output, made)), mutations=())
@@ -97,7 +97,7 @@ def symbol_values(
 
 def part_of(
     graph: Graph, nodes: Sequence[Node], values: dict[Value, object], known: Mapping[Symbol, int]
-) -> tuple[Graph, list[Any]]:
+) -> tuple[Graph, list[object]]:
     """The nodes as a graph, and its inputs, the numbers of its sizes at their end. It returns what
     the nodes make and do not read. known: the number of each symbol."""
     made = dict.fromkeys(v for node in nodes for v in node.outputs if v is not None)

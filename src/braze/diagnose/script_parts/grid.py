@@ -181,7 +181,7 @@ def exponent(x: torch.Tensor) -> torch.Tensor:
     return torch.frexp(x).exponent.to(x.dtype)
 
 
-def extern(op: Any, args: list[Any], kwargs: dict[str, Any], made: list[Any]) -> list[Any]:
+def extern(op: Any, args: list[Any], kwargs: dict[str, Any], made: list[Any]) -> list[object]:
     """Call an operator; what it writes to is cloned first and returned last. made: shape, stride
     and dtype of each result; ... where they are as they come."""
     clones = []

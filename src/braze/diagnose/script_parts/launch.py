@@ -51,7 +51,7 @@ def raise_unmet(message: str, raises: bool = False) -> None:
     raise RuntimeError(message)
 
 
-def flatten(result: object) -> list[Any]:
+def flatten(result: object) -> list[object]:
     """What a call returned, in order, but for whole numbers."""
     if isinstance(result, (list, tuple)):
         return [tensor for part in result for tensor in flatten(part)]
