@@ -86,7 +86,7 @@ _PARSERS: Mapping[type, Callable[[str, str], Any]] = {
 
 def parse_environment(
     environment: Mapping[str, str], settings: Mapping[str, Setting]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Values of options that environment variables give. settings: by the options' names.
 
     An ill-formed variable counts as absent, and is warned of, as one that is misspelt: a program
