@@ -82,7 +82,7 @@ def hiding_numbers(
     if not places:
         return compiler
 
-    def compile_for_all(graph: object, example_inputs: Sequence[object]) -> Callable[..., Any]:
+    def compile_for_all(graph: object, example_inputs: Sequence[object]) -> Callable[..., object]:
         hidden = {place: ExampleNumber(f"n{place}") for place in places}
         shown = [hidden.get(place, given) for place, given in enumerate(example_inputs)]
         try:

@@ -37,7 +37,7 @@ class ExampleValue(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, op: Any, types: object, args: object = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         given = pytree.tree_leaves((args, kwargs))
         devices = [x.device for x in given if isinstance(x, ExampleValue)]
         asked = (kwargs or {}).get("device")
@@ -100,7 +100,7 @@ def note_example(node: fx.Node, example: object) -> None:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _example_in(argument: object) -> Any:
+def _example_in(argument: object) -> object:
     return argument.meta.get(EXAMPLE) if isinstance(argument, fx.Node) else argument
 
 
@@ -137,13 +137,13 @@ def _made(
     return made
 
 
-def _example_of(leaf: object, device: torch.device) -> Any:
+def _example_of(leaf: object, device: torch.device) -> object:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return _made(leaf.shape, leaf.stride(), leaf.dtype, device, False)
 
 
-def _without_data(leaf: object) -> Any:
+def _without_data(leaf: object) -> object:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=_META)

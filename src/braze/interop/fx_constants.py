@@ -56,7 +56,7 @@ def said_dtype(value: object) -> Any:
     return _DTYPES.get(value, value) if isinstance(value, type) else value
 
 
-def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
+def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> object:
     """A constant as an argument of a node: itself where the graph's text can say it, else a node
     that takes it from the module."""
     cls = type(value)
@@ -71,7 +71,7 @@ def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
     return graph.get_attr(name)
 
 
-def said_target(target: Callable[..., object]) -> Callable[..., Any]:
+def said_target(target: Callable[..., object]) -> Callable[..., object]:
     """What a node calls. What has no name of its own (a scripted function, the `__new__` of a
     legacy tensor type), or whose name in torch means something else since the program replaced it,
     is called by a function that has one."""
@@ -81,14 +81,14 @@ def said_target(target: Callable[..., object]) -> Callable[..., Any]:
     return said_function(target, getattr(target, "__name__", None) or type(target).__name__)
 
 
-def said_method(name: str) -> Callable[..., Any] | None:
+def said_method(name: str) -> Callable[..., object] | None:
     """What a node calls in place of a method that the program replaced; None where nobody did."""
     if getattr(torch.Tensor, name, None) is _METHODS.get(name):
         return None
     return said_function(getattr(private.TensorBase, name), name)
 
 
-def said_function(function: Callable[..., object], name: str) -> Callable[..., Any]:
+def said_function(function: Callable[..., object], name: str) -> Callable[..., object]:
     """A function that has a name, and calls another one."""
 
     def call(*args: object, **kwargs: object) -> Any:

@@ -423,7 +423,7 @@ def _note_origin(node: fx.Node, origin: Origin) -> None:
     node.stack_trace = f'File "{origin.file}", line {origin.line}, in {origin.function}'
 
 
-def _target_for(target: Callable[..., object], args: tuple[object, ...]) -> Callable[..., Any]:
+def _target_for(target: Callable[..., object], args: tuple[object, ...]) -> Callable[..., object]:
     """`0 -= x` is no Python: with a number on its left an in-place operator is a plain one."""
     name = getattr(target, "__name__", "")
     if getattr(operator, name, None) is not target or not name.startswith("i"):

@@ -83,7 +83,7 @@ class SizeNodes:
     def _sum(self, left: object, right: object) -> Any:
         return self._call(operator.add, (left, right))
 
-    def _atom(self, atom: Any) -> Any:
+    def _atom(self, atom: Any) -> object:
         if isinstance(atom, Symbol):
             return self._symbols[atom]
         if isinstance(atom, Extremum):

@@ -57,7 +57,7 @@ INDUCTOR_OPTIONS = (
 )
 
 
-def in_brazes_words(options: Mapping[str, object]) -> dict[str, Any]:
+def in_brazes_words(options: Mapping[str, object]) -> dict[str, object]:
     """Options with those of Inductor's replaced by what they mean here; a BrazeWarning names those
     that mean nothing. What is given in Braze's own words goes before."""
     found: dict[str, Any] = {}

@@ -23,7 +23,7 @@ def braze_backend(
     *,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """A callable that runs the graph through Braze; it compiles when first called.
 
     mode, options: those of `torch.compile`, with the meaning that they have in `braze.compile`.
@@ -46,10 +46,10 @@ def braze_backend(
     # Neither the compiled method nor an object: PyTorch replaces a backend's result by the module's
     # own `forward` where `__self__` is a lazy graph module (tests/unit/interop/test_torch_compile
     # counts graphs), and looks for the result's code and name.
-    def call_graph(*inputs: object) -> Any:
+    def call_graph(*inputs: object) -> object:
         return compiled(*inputs)
 
-    def call_with_numbers(*inputs: Any) -> Any:
+    def call_with_numbers(*inputs: Any) -> object:
         return compiled(*[x.item() if i in numbers else x for i, x in enumerate(inputs)])
 
     return call_with_numbers if numbers else call_graph

@@ -63,7 +63,7 @@ def leaving_regions(module: torch.fx.GraphModule, run: Callable[..., object]) ->
     if not module.graph.find_nodes(op="call_function", target=ENTER_AUTOCAST):
         return run
 
-    def run_or_leave(*inputs: object) -> Any:
+    def run_or_leave(*inputs: object) -> object:
         before, depth = ambient_state(), autocast_depth()
         try:
             return run(*inputs)
