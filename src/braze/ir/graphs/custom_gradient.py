@@ -64,7 +64,7 @@ class CustomGradient:
         return custom_gradient._schema
 
     @property
-    def _op(self) -> Any:
+    def _op(self) -> Callable[..., object]:
         return self.__call__
 
     @property

@@ -44,7 +44,7 @@ def draws(
 
 
 @functools.cache
-def _switches(op: torch._ops.OpOverload) -> tuple[tuple[int, str, Any, Any], ...] | None:
+def _switches(op: torch._ops.OpOverload) -> tuple[tuple[int, str, object, object], ...] | None:
     """Place, name, default and value of the arguments that switch it off; None for a backward."""
     if op._schema.name.endswith("_backward"):
         return None

@@ -108,7 +108,7 @@ class RegionOp:
         return region._schema
 
     @property
-    def _op(self) -> Any:
+    def _op(self) -> Callable[..., object]:
         return self.__call__
 
     @property
@@ -252,7 +252,7 @@ def _numbers(
         return None
 
 
-def _laid_out(tensor: Any, stride: Any) -> Any:
+def _laid_out(tensor: Any, stride: Any) -> object:
     """The tensor in other strides, copied where it has not got them."""
     if tensor.stride() == stride:
         return tensor

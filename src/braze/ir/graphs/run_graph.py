@@ -117,7 +117,7 @@ def _needs_gradient(given: object) -> bool:
 
 def untracked(
     run: Callable[[Sequence[Any]], Sequence[torch.Tensor]],
-) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+) -> Callable[[Sequence[object]], Sequence[torch.Tensor]]:
     """A graph whose results need no gradients, on inputs that might: it may have been rewritten to
     one without the `detach` that said so. Numbers among the inputs need none."""
 
@@ -160,7 +160,7 @@ def call_node(node: Node, values: dict[Value, object]) -> Any:
 
 def _call_on_clones(
     op: torch._ops.OpOverload, written: list[bool], args: list[Any], kwargs: dict[str, Any]
-) -> list[Any]:
+) -> list[object]:
     clones: list[Any] = []
     for position, argument in enumerate(op._schema.arguments):
         if not written[position]:
@@ -241,7 +241,7 @@ def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool, count: 
         note_write((target,) * (count - 1))
 
 
-def _bind(argument: Argument, values: dict[Value, object]) -> Any:
+def _bind(argument: Argument, values: dict[Value, object]) -> object:
     if type(argument) is Value:
         return values[argument]
     if isinstance(argument, (tuple, list)):
