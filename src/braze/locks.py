@@ -23,7 +23,7 @@ class _Locks:
         self._locks: weakref.WeakSet[Any] = weakref.WeakSet()
         self._resets: list[Callable[[], None]] = []
 
-    def make(self) -> Any:
+    def make(self) -> threading.RLock:
         """A new lock."""
         lock = threading.RLock()
         self._locks.add(lock)
