@@ -387,7 +387,7 @@ class Lowering:
             self._loadable[root] = whole(copy)
         return Stored(self._loadable[root].root, place.index)
 
-    def _extern_argument(self, argument: object) -> Any:
+    def _extern_argument(self, argument: object) -> object:
         if isinstance(argument, Value):
             view = self.view_of(argument)
             return replace(view, is_number=True) if _is_number(argument) else view

@@ -128,7 +128,7 @@ def _roll_regions(
     return DONE
 
 
-def _reading(call: OperatorCall, source: Value, dim: int, start: object) -> Any:
+def _reading(call: OperatorCall, source: Value, dim: int, start: object) -> Callable[..., object]:
     dtype = call.output().dtype
     return lambda at: call.read(source, _shifted(dim, start)(at), dtype)
 
