@@ -35,7 +35,7 @@ _CLASSES: dict[str, Any] = {name: cls for cls, name in _CONTAINERS.items()}
 # --- structure -------------------------------------------------------------------------------
 
 
-def describe(value: Any, path: str, leaves: list[tuple[str, torch.Tensor]]) -> Any:
+def describe(value: Any, path: str, leaves: list[tuple[str, torch.Tensor]]) -> dict[object, object]:
     """The structure of a value as JSON; its tensors are added to leaves. Raises UserError."""
     if type(value) in TENSORS:
         leaves.append((path, value))
@@ -61,7 +61,7 @@ def describe(value: Any, path: str, leaves: list[tuple[str, torch.Tensor]]) -> A
     )
 
 
-def rebuild(structure: Any, leaves: Sequence[object]) -> Any:
+def rebuild(structure: Any, leaves: Sequence[object]) -> object:
     """A value of that structure with these leaves."""
     ((kind, content),) = structure.items()
     if kind == "leaf":
@@ -124,7 +124,7 @@ def _collect_node(
         collect(inner, child, _of_child(path, name), leaves)
 
 
-def _named(parts: InstanceParts) -> list[tuple[str | int, Any]]:
+def _named(parts: InstanceParts) -> list[tuple[str | int, object]]:
     """The children, with the names of a named tuple's."""
     names = parts.data[3] or range(len(parts.children))
     return list(zip(names, parts.children))
@@ -143,7 +143,7 @@ def _other(path: str, wanted: str, value: object) -> PackageInputError:
 # --- signature -------------------------------------------------------------------------------
 
 
-def signature_data(signature: inspect.Signature) -> list[list[Any]]:
+def signature_data(signature: inspect.Signature) -> list[list[object]]:
     """Name, kind and whether there is a default, of each parameter."""
     return [[p.name, int(p.kind), p.default is not p.empty] for p in signature.parameters.values()]
 
@@ -238,7 +238,7 @@ class TensorCheck:
         )
 
 
-def compile_conditions(conditions: Sequence[Sequence[str]]) -> Callable[[Any], str | None]:
+def compile_conditions(conditions: Sequence[Sequence[str]]) -> Callable[[object], str | None]:
     """What gives the first condition on the leaves' sizes that does not hold, in words.
     conditions: the Python text of each, over `x`, the list of leaves, and its words."""
     lines = [f"    if not ({text}): return {says!r}" for text, says in conditions]

@@ -160,7 +160,7 @@ class PackagedCall:
 
     # --- guards ------------------------------------------------------------------------------
 
-    def _guards(self) -> dict[str, Any]:
+    def _guards(self) -> dict[str, object]:
         """What is compared at each call: of the arguments. What the program read elsewhere is as it
         was when it was packaged."""
         places = self._places
@@ -297,7 +297,7 @@ class PackagedCall:
             return [DICTS[recipe.cls], pairs]
         raise places.refused(f"it returns {_words(recipe)}, {_HELD}")
 
-    def _instance(self, recipe: NewInstance) -> list[Any]:
+    def _instance(self, recipe: NewInstance) -> list[object]:
         """An instance of a registered class: its registered function takes apart one that holds
         recipes."""
         cls: Any = recipe.cls
@@ -357,7 +357,7 @@ class _RecipeLeaf:
     recipe: Recipe
 
 
-def _held(recipe: Recipe) -> Any:
+def _held(recipe: Recipe) -> object:
     return recipe.value if isinstance(recipe, FromConstant) else _RecipeLeaf(recipe)
 
 
@@ -382,7 +382,7 @@ def _buffer_name(effect: SetItem) -> str | None:
     return key if is_space and isinstance(key, str) else None
 
 
-def _constants(recipe: Recipe) -> set[Any] | None:
+def _constants(recipe: Recipe) -> set[object] | None:
     if not isinstance(recipe, NewSequence) or recipe.cls is not set:
         return None
     return {item.value for item in recipe.items if isinstance(item, FromConstant)}

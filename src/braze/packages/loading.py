@@ -151,7 +151,7 @@ def _graph(
     return callable_of(program, names, frames, data["title"], kernels)
 
 
-def _compile_numbers(texts: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _compile_numbers(texts: list[str]) -> Callable[[object], tuple[object, ...]]:
     inside = "".join(f"{text}, " for text in texts)
     text = f"def numbers(x):\n    return ({inside})"
     made: Callable[[Any], tuple[Any, ...]] = define([text], "<numbers of a package>", {})

@@ -88,7 +88,7 @@ def leaves_out(value: object, name: str) -> bool:
     return not (is_value(kept) and _holds(decode(parts.context), kept))
 
 
-def build(data: ClassData, children: Sequence[object], context: object) -> Any:
+def build(data: ClassData, children: Sequence[object], context: object) -> object:
     """An instance. Raises InvalidPackage where this process does not have the class."""
     return Builder(data, context)(children)
 
@@ -118,7 +118,7 @@ class Builder:
                 "written (torch.export.register_dataclass), before braze.load_package."
             )
 
-    def __call__(self, children: Sequence[object]) -> Any:
+    def __call__(self, children: Sequence[object]) -> object:
         if self._node is None:
             return self._make(children)
         return self._node.unflatten(children, self._context)

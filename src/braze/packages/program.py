@@ -33,7 +33,7 @@ _OURS = "braze"
 AddTensor = Callable[[torch.Tensor, str], int]
 
 
-def program_data(program: LaunchProgram, layout: FrameLayout, add: AddTensor) -> dict[str, Any]:
+def program_data(program: LaunchProgram, layout: FrameLayout, add: AddTensor) -> dict[str, object]:
     """The program as JSON. add: gives the number of a tensor that the package holds. Raises
     UserError for an operator that no name says."""
     return {
@@ -82,7 +82,7 @@ def operator_named(name: str) -> torch._ops.OpOverload:
 _LATER = object()
 
 
-def _meaning(program: LaunchProgram, name: str, value: Any, add: AddTensor) -> list[Any]:
+def _meaning(program: LaunchProgram, name: str, value: Any, add: AddTensor) -> list[object]:
     known = program.meanings.get(name)
     if isinstance(known, NamedOperator):
         return ["operator", _operator_name(known.op)]
@@ -128,7 +128,7 @@ def _found(kind: str, content: Any) -> Any:
 # --- memory ----------------------------------------------------------------------------------
 
 
-def _layout_data(layout: FrameLayout) -> dict[str, Any]:
+def _layout_data(layout: FrameLayout) -> dict[str, object]:
     arena = layout.arena
     return {
         "arena_size": layout.arena_size,

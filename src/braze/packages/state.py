@@ -57,7 +57,7 @@ class StateWriter:
             self._stored[id(tensor)] = _Stored(tensor, names, not is_saved, later)
         return self._places[id(tensor)]
 
-    def write(self, members: dict[str, object]) -> dict[str, Any]:
+    def write(self, members: dict[str, object]) -> dict[str, object]:
         """The tensors as JSON; the bytes of their storages are added to members."""
         storages: dict[int, int] = {}
         kept: list[torch.UntypedStorage] = []

@@ -18,7 +18,7 @@ def is_value(value: Any) -> bool:
     return type(value) in _PLAIN or type(value) in _ENCODERS
 
 
-def encode(value: object) -> Any:
+def encode(value: object) -> object:
     """The value as JSON. Raises TypeError for one that a package cannot hold."""
     if type(value) in _PLAIN:
         return value
@@ -29,7 +29,7 @@ def encode(value: object) -> Any:
     return {name: to_json(value)}
 
 
-def decode(data: object) -> Any:
+def decode(data: object) -> object:
     """The value that `encode` was given. Raises KeyError, TypeError, ValueError for other data."""
     if not isinstance(data, dict):
         return data
@@ -64,8 +64,8 @@ def name_of(value: torch.dtype | torch.memory_format | torch.layout) -> str:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _named(kind: type) -> Callable[[str], Any]:
-    def find(name: str) -> Any:
+def _named(kind: type) -> Callable[[str], object]:
+    def find(name: str) -> object:
         found = getattr(torch, name, None)
         if not isinstance(found, kind):
             raise ValueError(f"torch has no {kind.__name__} {name!r}")
@@ -82,7 +82,7 @@ def _float(bits: str) -> float:
     return float(struct.unpack(">d", bytes.fromhex(bits))[0])
 
 
-def _items(values: Any) -> list[Any]:
+def _items(values: Any) -> list[object]:
     return [encode(value) for value in values]
 
 
