@@ -137,7 +137,7 @@ def package(
 # --- what is packaged ----------------------------------------------------------------------------
 
 
-def _method(name: object, method: object) -> tuple[Any, Any, Any, Any]:
+def _method(name: object, method: object) -> tuple[object, object, object, object]:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise UserError(f"braze.package: {name!r} cannot be the name of a method.")
     if not isinstance(method, tuple) or not 1 <= len(method) <= 4:
@@ -311,7 +311,7 @@ class _Writer:
 
     def _graph(
         self, call: _PackagedCall, captured: CapturedFrame, state: StateWriter
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         graph = without_custom_gradients(captured.graph)
         others = [str(device) for device in devices_of(graph) if device.type != "cpu"]
         if others:
