@@ -67,7 +67,7 @@ def html_report(
 
 def page(
     lines: Sequence[Line], eager_calls: Sequence[Line], times: Sequence[Line] = ()
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The data that the template shows."""
     ordered = sorted(lines, key=lambda line: line["began"])
     longest = sorted(ordered, key=lambda line: -line["seconds"])[:MOST_SHOWN]
@@ -93,7 +93,7 @@ def page(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _compile(number: int, line: Line, budget: TextBudget, table: TimeTable) -> dict[str, Any]:
+def _compile(number: int, line: Line, budget: TextBudget, table: TimeTable) -> dict[str, object]:
     """What the page shows of one compile."""
     texts = line.get("texts", [])
     named = {kind: _joined(texts, kind, budget) for kind in _KINDS}
@@ -160,7 +160,7 @@ def _fusion(text: str) -> tuple[dict[str, str], list[str]]:
     return {name: "\n".join(lines) for name, lines in steps.items()}, list(refusals)
 
 
-def _tree(lines: Sequence[str]) -> list[dict[str, Any]]:
+def _tree(lines: Sequence[str]) -> list[dict[str, object]]:
     """Lines as a tree, by how far they are indented."""
     root: list[dict[str, Any]] = []
     open_nodes: list[tuple[int, list[dict[str, Any]]]] = [(-1, root)]
@@ -175,7 +175,7 @@ def _tree(lines: Sequence[str]) -> list[dict[str, Any]]:
     return root
 
 
-def _ranks(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def _ranks(lines: Sequence[Line]) -> list[dict[str, object]]:
     """A row for each process."""
     found = []
     by_process = sorted(lines, key=lambda line: (line["rank"], line["process"]))
@@ -203,7 +203,7 @@ def _peaks(lines: Sequence[Line]) -> Iterator[tuple[str, int]]:
         yield name, max(line.get("memory", {}).get(name, 0) for line in lines)
 
 
-def _breaks(lines: Sequence[Line]) -> list[tuple[dict[str, Any], int]]:
+def _breaks(lines: Sequence[Line]) -> list[tuple[dict[str, object], int]]:
     counts = Counter(tuple(line["break"].items()) for line in lines if line["break"])
     return [(dict(items), count) for items, count in counts.most_common()]
 

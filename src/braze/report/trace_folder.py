@@ -93,7 +93,7 @@ def trace_to(folder: str) -> None:
         atexit.register(written.write_kernel_times)
 
 
-def as_data(record: CompileRecord) -> dict[str, Any]:
+def as_data(record: CompileRecord) -> dict[str, object]:
     """What a line holds."""
     broke = record.graph_break
     distributed = torch.distributed
@@ -131,7 +131,7 @@ def memory() -> dict[str, int]:
     return found
 
 
-def perfetto(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def perfetto(lines: Iterable[Mapping[str, Any]]) -> dict[str, object]:
     """The trace that Perfetto and chrome://tracing show: a row for each thread that compiled."""
     events: list[dict[str, Any]] = []
     for line in lines:
@@ -155,7 +155,7 @@ def perfetto(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _kernel(note: KernelNote) -> dict[str, Any]:
+def _kernel(note: KernelNote) -> dict[str, object]:
     return {name: getattr(note, name) for name in _OF_KERNEL}
 
 

@@ -45,7 +45,7 @@ def diff_lines(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]
 
 def _shown(
     text: Mapping[str, Any], before: dict[str, list[str]], takes: Callable[[str], bool]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """changed, left_out, and the lines: all, or those of a diff."""
     stage, after = text["stage"], text["text"].splitlines()
     if not text["changed"] or text["left_out"]:

@@ -44,7 +44,7 @@ class TimeTable:
         ]
         return sorted(rows, key=lambda row: -row["total"])
 
-    def _kernel(self, line: Line, kernel: Line) -> dict[str, Any]:
+    def _kernel(self, line: Line, kernel: Line) -> dict[str, object]:
         measured = self._found.get((line["process"], kernel["graph"], kernel["name"]))
         row = {**kernel, **_row(kernel["name"], kernel["graph"], measured)}
         rates = self.rates.get(line["process"])
@@ -77,12 +77,12 @@ def slowest(lines: Sequence[Line], times: Sequence[Line]) -> Iterator[str]:
 _NO_SHARE: Mapping[str, Any] = {"share": None, "limit": ""}
 
 
-def _row(name: str, graph: str, measured: Sequence[object] | None) -> dict[str, Any]:
+def _row(name: str, graph: str, measured: Sequence[object] | None) -> dict[str, object]:
     calls, total, least = measured or (0, 0.0, 0.0)
     return {"name": name, "graph": graph, "calls": calls, "total": total, "least": least}
 
 
-def _share(kernel: Line, rates: Line, seconds: float) -> dict[str, Any]:
+def _share(kernel: Line, rates: Line, seconds: float) -> dict[str, object]:
     """How near a kernel comes to what it needs at least, and which of the two limits that is."""
     moving, computing = (
         kernel["bytes"] / rates["memory"],

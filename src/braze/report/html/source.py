@@ -66,7 +66,7 @@ def _note(notes: dict[str, Notes], place: str, state: str, note: str) -> None:
         states.setdefault(state, "")
 
 
-def _file(name: str, noted: Notes, began: float, takes: Callable[[str], bool]) -> dict[str, Any]:
+def _file(name: str, noted: Notes, began: float, takes: Callable[[str], bool]) -> dict[str, object]:
     text, problem = _read(name, began)
     source = text.splitlines()
     wanted = sorted({n for line in noted for n in range(line - AROUND, line + AROUND + 1)

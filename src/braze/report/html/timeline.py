@@ -9,7 +9,7 @@ WIDTH = 1000.0
 GAP_SHARE = 0.02  # of the time that compiles take: as wide as a longer pause between them is drawn
 
 
-def timeline(numbered: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
+def timeline(numbered: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, object]:
     """rows: one a compile, with the stages it is made of; stages: names, for the legend."""
     lines = [line for _, line in numbered]
     starts = _starts(lines)
