@@ -85,7 +85,9 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
     return made
 
 
-def _hidden(mask: torch.Tensor | None, kind: int | None, batch: int, length: int) -> Any:
+def _hidden(
+    mask: torch.Tensor | None, kind: int | None, batch: int, length: int
+) -> torch.Tensor | None:
     """Where scores are hidden, to be broadcast against [batch, heads, length, length]."""
     if mask is None:
         return None

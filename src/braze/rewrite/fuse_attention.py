@@ -361,7 +361,7 @@ def _order(node: Node) -> list[int]:
     return order
 
 
-def _without_ones(shape: Sequence[Size]) -> list[Any]:
+def _without_ones(shape: Sequence[Size]) -> list[object]:
     return [as_expr(size) for size in shape if constant_value(size) != 1]
 
 

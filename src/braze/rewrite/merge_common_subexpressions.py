@@ -52,7 +52,7 @@ def _may_replace(node: Node, first: Node, escaping: set[Value]) -> bool:
     )
 
 
-def _key(argument: object) -> Any:
+def _key(argument: object) -> object:
     """Hashable and exact: 1, 1.0 and True are different arguments, and so are 0.0 and -0.0."""
     if isinstance(argument, (list, tuple)):
         return tuple(map(_key, argument))
