@@ -57,7 +57,7 @@ class HandedOn:
                 found.append(TangentGradients(place, number, whole, inside))
         return cls(tuple(found), len(tangents))
 
-    def taken_by(self, held: Sequence[object]) -> Sequence[Any]:
+    def taken_by(self, held: Sequence[object]) -> Sequence[object]:
         """The tangents as the backward gets them, the last that it takes."""
         return held[len(held) - self.count :] if self.tangents else ()
 

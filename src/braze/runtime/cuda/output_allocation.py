@@ -43,7 +43,7 @@ class DeviceLauncher:
 
     def names_for(
         self, made: Mapping[str, Sequence[NewTensor]], device: torch.device
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """What the launch program calls, and its descriptions of new tensors."""
         if self.making is None:
 
@@ -80,7 +80,7 @@ def connect_allocation(module: Any) -> bool:
 
 def made_by_python(
     made: Mapping[str, Sequence[NewTensor]], launch: LaunchPlan, make: Make, make_result: Make
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """As `names_for`, with tensors that Python makes: by `make_result` those that are results."""
 
     def launch_making(

@@ -99,12 +99,12 @@ def _python_call(kind: type) -> types.FunctionType | None:
 
 def _choose(
     compiled: Callable[[Any], Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
-) -> Any:
+) -> object:
     """`torch.cond`, whose own way of running goes through torch's compiler."""
     return compiled(true_fn if pred else false_fn)(*operands)
 
 
-def _step(compiled: Callable[[Any], Any], step: Any, *args: Any, **kwargs: object) -> Any:
+def _step(compiled: Callable[[Any], Any], step: Any, *args: Any, **kwargs: object) -> object:
     """An optimizer's step, with its closure compiled."""
     given = {name: compiled(value) for name, value in kwargs.items()}
     return step(*args[:1], *map(compiled, args[1:]), **given)

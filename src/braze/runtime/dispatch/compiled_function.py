@@ -477,7 +477,7 @@ class CompiledCallable:
 
     def _run_undone(
         self, undone: Undone, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         """The call by the function itself, since the entry's graph raised."""
         assert undone.fault is not None
         if type(undone.fault) is RecomputedOtherwise:
@@ -487,12 +487,12 @@ class CompiledCallable:
         why = self._dispatcher.left_by_fault(undone.fault, self._code, is_rest=False)
         return leave_to_eager(self._dispatcher.tally, why, self._function, args, kwargs)
 
-    def _find_and_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def _find_and_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """The call by an entry that is looked for, or compiled, or else by the function itself."""
         self._calls.add()
         return self._find_and_run(args, kwargs)
 
-    def _find_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _find_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """The same of a call that is counted already."""
         function, bind, dispatcher = self._function, self._bind, self._dispatcher
         if function.__defaults__ is not bind.__defaults__ or (
@@ -536,7 +536,7 @@ class CompiledCallable:
         """Pickled by name and copied as itself, as functions are."""
         return self._function.__qualname__
 
-    def __prepare_scriptable__(self) -> Any:
+    def __prepare_scriptable__(self) -> types.FunctionType:
         """What `torch.jit.script` compiles."""
         return self._function
 
@@ -544,7 +544,7 @@ class CompiledCallable:
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _run_original(compiled: CompiledCallable, /, *args: object, **kwargs: object) -> Any:
+def _run_original(compiled: CompiledCallable, /, *args: object, **kwargs: object) -> object:
     return compiled._function(*args, **kwargs)
 
 

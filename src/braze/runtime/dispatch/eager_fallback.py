@@ -130,7 +130,7 @@ def leave_to_eager(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     place: EagerRun | None = None,
-) -> Any:
+) -> object:
     """The result of `function(*args, **kwargs)` by the program's own code. place: of a frame's
     code whose rest the function is; None for a whole call."""
     way = place or EagerRun(function.__code__, 0)
@@ -185,7 +185,7 @@ class _Watch:
         frame.f_trace_lines = False
         return self._inside
 
-    def _inside(self, frame: types.FrameType, event: str, value: Any) -> Any:
+    def _inside(self, frame: types.FrameType, event: str, value: Any) -> Callable[..., object]:
         if event == "exception" and not self.is_raised:
             with contextlib.suppress(Exception):  # the program's exceptions have texts of its own
                 self.is_raised = shown_error(value[1]) == self._raised

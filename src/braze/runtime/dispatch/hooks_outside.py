@@ -46,7 +46,7 @@ def call_between_hooks(
     compile_callee: Callable[[Any], Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> Any:
+) -> object:
     """A call of a module for which `runs_hooks_outside` holds: what `nn.Module.__call__` does.
 
     compiled_forward: called with the module first.

@@ -94,7 +94,7 @@ class Shield:
     def _torchdynamo_wrapper_id(self) -> int:
         return id(self)
 
-    def __prepare_scriptable__(self) -> Any:
+    def __prepare_scriptable__(self) -> object:
         """What `torch.jit.script` compiles; it puts that in this module's place in its parent."""
         model = _part(self, _ORIGINAL)
         name = type(model).__qualname__
@@ -178,7 +178,7 @@ def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
     return __call__
 
 
-def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
+def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., object]:
     """The class's `forward`, with the signature of the model's."""
 
     def forward(self: object, /, *args: object, **kwargs: object) -> Any:
@@ -191,11 +191,11 @@ def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
 
 
 # Of no closures: PyTorch's compiler takes these for the functions that they stand for, cells too.
-def _call_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _call_original(self: Any, /, *args: Any, **kwargs: Any) -> object:
     return type(self)._braze_original(*args, **kwargs)
 
 
-def _call_forward_of_original(self: Any, /, *args: object, **kwargs: object) -> Any:
+def _call_forward_of_original(self: Any, /, *args: object, **kwargs: object) -> object:
     model = type(self)._braze_original
     return type(model).forward(model, *args, **kwargs)
 

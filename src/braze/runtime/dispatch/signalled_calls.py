@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from braze.compat.python.hidden_frames import hide_frames
@@ -23,7 +24,7 @@ def raise_within(
     function: types.FunctionType,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     """What `function(*args, **kwargs)` returns where it handles `error`, which a handler of a
     signal raised. Raises `error` at once where no line of the function is in a `try` or a `with`,
     or where a debugger traces the thread."""
@@ -35,7 +36,7 @@ def raise_within(
     def enter(frame: types.FrameType, event: str, argument: object) -> Any:
         return at_line if frame.f_code is code else None
 
-    def at_line(frame: types.FrameType, event: str, argument: object) -> Any:
+    def at_line(frame: types.FrameType, event: str, argument: object) -> Callable[..., object]:
         if event == "line" and any(r.start <= frame.f_lasti < r.end for r in regions):
             sys.settrace(None)
             raise error

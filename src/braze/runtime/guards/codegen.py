@@ -65,7 +65,7 @@ _PLAIN_CONTAINERS = frozenset({list, tuple, dict, OrderedDict, types.MappingProx
 _BASES = (dict, list, tuple, deque)
 
 
-def read_item(container: Any, key: Any) -> Any:
+def read_item(container: Any, key: Any) -> object:
     """`container[key]` by the builtin base class: no user code, no `__missing__`."""
     cls = type(container)
     if cls in _PLAIN_CONTAINERS:
@@ -93,7 +93,7 @@ class ItemReader:
         return read_item(self.container, key)
 
 
-def read_global(namespace: dict[str, object], name: str) -> Any:
+def read_global(namespace: dict[str, object], name: str) -> object:
     """A global as LOAD_GLOBAL finds it: the module's dict, then its builtins."""
     value = namespace.get(name, _ABSENT)
     if value is not _ABSENT:
@@ -102,7 +102,7 @@ def read_global(namespace: dict[str, object], name: str) -> Any:
     return (found if isinstance(found, dict) else vars(found))[name]
 
 
-def keys_in_order(container: Any) -> tuple[Any, ...]:
+def keys_in_order(container: Any) -> tuple[object, ...]:
     """The keys of a dict or the members of a set, by its builtin class: an OrderedDict keeps its
     order apart."""
     if issubclass(type(container), (set, frozenset)):
@@ -112,12 +112,12 @@ def keys_in_order(container: Any) -> tuple[Any, ...]:
     return tuple(base.keys(container))
 
 
-def values_in_order(container: dict[object, object]) -> tuple[Any, ...]:
+def values_in_order(container: dict[object, object]) -> tuple[object, ...]:
     """The values of a dict that is no OrderedDict, by its builtin class."""
     return tuple(dict.values(container))
 
 
-def dict_of(value: object) -> dict[str, Any]:
+def dict_of(value: object) -> dict[str, object]:
     """`value.__dict__`, whatever the class's own `__getattribute__` would say."""
     base = type if issubclass(type(value), type) else object
     space: dict[str, Any] = base.__getattribute__(value, "__dict__")
@@ -134,7 +134,7 @@ def is_hooked(cls: type) -> bool:
     )
 
 
-def _raw_lookup(cls: type, name: str) -> Any:
+def _raw_lookup(cls: type, name: str) -> object:
     for base in type.__dict__["__mro__"].__get__(cls):
         space = type.__dict__["__dict__"].__get__(base)
         if name in space:
@@ -151,7 +151,7 @@ def hides_descriptor(cls: type, name: str) -> bool:
     return getter is not _ABSENT and type(getter) is not types.WrapperDescriptorType
 
 
-def read_attribute(value: Any, name: str) -> Any:
+def read_attribute(value: Any, name: str) -> object:
     """`value.name` without the hooks of the program: a guard must not run its code."""
     if hides_descriptor(type(value), name):
         return dict_of(value)[name]
@@ -165,7 +165,7 @@ def read_attribute(value: Any, name: str) -> Any:
         return torch.nn.Module.__getattr__(value, name)
 
 
-def find_attribute(value: object, name: str) -> Any:
+def find_attribute(value: object, name: str) -> object:
     """`value.name` by C code's lookup alone: no `__getattr__`, and no lookup of the program's."""
     cls: Any = type(value)
     if not is_hooked(cls):
@@ -315,13 +315,13 @@ class _Row(NamedTuple):
     read: Callable[..., Any]
 
 
-def read_source(source: Source, frame: FrameValues) -> Any:
+def read_source(source: Source, frame: FrameValues) -> object:
     """The object at `source`; one of READ_FAILURES where it cannot be reached."""
     operands = [read_source(operand, frame) for operand in operands_of(source)]
     return _ROWS[type(source)].read(source, frame, *operands)
 
 
-def access(source: Source, frame: FrameValues, operands: Iterable[object]) -> Any:
+def access(source: Source, frame: FrameValues, operands: Iterable[object]) -> object:
     """The object at `source`, from the values of the sources that it reads."""
     return _ROWS[type(source)].read(source, frame, *operands)
 

@@ -27,7 +27,7 @@ class GuardFailure(NamedTuple):
     message: str
 
 
-def walk(tree: GuardTree, frame: FrameValues) -> list[Any] | GuardFailure:
+def walk(tree: GuardTree, frame: FrameValues) -> list[object] | GuardFailure:
     """The graph's inputs where all guards hold, else the first that does not."""
     values: list[Any] = [None] * len(tree.nodes)
     for failure in _failures(tree, frame, values):
@@ -41,7 +41,7 @@ def walk(tree: GuardTree, frame: FrameValues) -> list[Any] | GuardFailure:
     return [values[number] for number in tree.inputs]
 
 
-def evaluate(tree: GuardTree, frame: FrameValues) -> list[Any] | None:
+def evaluate(tree: GuardTree, frame: FrameValues) -> list[object] | None:
     """The graph's inputs where all guards hold, else None."""
     found = walk(tree, frame)
     return None if isinstance(found, GuardFailure) else found
@@ -65,7 +65,7 @@ def all_failures(tree: GuardTree, frame: FrameValues) -> list[GuardFailure]:
     return list(_failures(tree, frame, [None] * len(tree.nodes)))
 
 
-def reader_of(frame: FrameValues) -> Callable[[Source], Any]:
+def reader_of(frame: FrameValues) -> Callable[[Source], object]:
     """What reads the object at a source; each is read once."""
     found: dict[Source, Any] = {}
 

@@ -12,7 +12,7 @@ from braze.runtime.guards.codegen import SourceWriter, dict_of
 from braze.runtime.guards.messages import Values, short_text
 
 
-def raw_lookup(cls: type, name: str) -> Any:
+def raw_lookup(cls: type, name: str) -> object:
     """What the classes on the MRO hold under `name`, without descriptors; ABSENT if nothing."""
     if name == MRO:
         return cls.__mro__

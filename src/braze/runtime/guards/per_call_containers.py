@@ -111,7 +111,7 @@ def is_compared(value: object) -> bool:
     return type(value) in _COMPARED
 
 
-def _place_of(container: Any, key: object) -> Any:
+def _place_of(container: Any, key: object) -> object:
     """The key as it is in the dict, or an index from the front; None where it is not there."""
     if type(container) is dict:
         same = [known for known in container if type(known) is type(key) and known == key]

@@ -268,7 +268,7 @@ class Pins:
             return None
         return self.any_root(place, key, value)
 
-    def any_root(self, place: int, key: object, value: object) -> tuple[Any] | None:
+    def any_root(self, place: int, key: object, value: object) -> tuple[object] | None:
         """Any object that frames bring along."""
         if (place, key) in self.passing:
             return None
@@ -281,7 +281,7 @@ class Pins:
         parts = [AttributeSource(source, name) for name in _METHOD_PARTS]
         return _place_of_method(self.frame, source) is not None and all(map(self.pin, parts))
 
-    def part_of_method(self, source: Source, name: str) -> tuple[Any] | None:
+    def part_of_method(self, source: Source, name: str) -> tuple[object] | None:
         """`source.name`, where a bound method is there that each frame makes anew."""
         found = _place_of_method(self.frame, source) if name in _METHOD_PARTS else None
         if found is None:
@@ -289,7 +289,7 @@ class Pins:
         place, key, method = found
         return self.any_root(place + _METHOD_PARTS[name], key, getattr(method, name))
 
-    def cell(self, value: object) -> tuple[Any] | None:
+    def cell(self, value: object) -> tuple[object] | None:
         """The contents of a pinned cell."""
         found = _held(value)
         if found is not None and id(value) not in self._nodes:
@@ -318,7 +318,7 @@ class Pins:
             return self._module_attribute(node, name)
         return None
 
-    def _module_attribute(self, node: PinnedDict, name: str) -> tuple[Any] | None:
+    def _module_attribute(self, node: PinnedDict, name: str) -> tuple[object] | None:
         for kind in _MODULE_DICTS:
             contents = _present(self.entry(node, kind))
             if contents is None or type(contents[0]) not in _PLAIN_DICTS:
@@ -366,7 +366,7 @@ class Pins:
             self._kept(value)
         return True
 
-    def _kept(self, value: object) -> Any:
+    def _kept(self, value: object) -> object:
         self.keep.append(value)
         return value
 
@@ -375,11 +375,11 @@ class Pins:
         self._order.append(node)
 
 
-def _present(found: tuple[object] | None) -> tuple[Any] | None:
+def _present(found: tuple[object] | None) -> tuple[object] | None:
     return None if found is None or found[0] is ABSENT else found
 
 
-def _held(cell: object) -> tuple[Any] | None:
+def _held(cell: object) -> tuple[object] | None:
     """(what a cell holds,); None where it is empty, or none."""
     if type(cell) is not types.CellType:
         return None
@@ -389,26 +389,26 @@ def _held(cell: object) -> tuple[Any] | None:
         return None
 
 
-def _pin_local(pins: Pins, source: LocalSource) -> tuple[Any] | None:
+def _pin_local(pins: Pins, source: LocalSource) -> tuple[object] | None:
     locals = pins.frame.locals
     return pins.root(_LOCAL, source.name, locals[source.name]) if source.name in locals else None
 
 
-def _pin_stack(pins: Pins, source: StackSource) -> tuple[Any] | None:
+def _pin_stack(pins: Pins, source: StackSource) -> tuple[object] | None:
     stack = pins.frame.stack
     return (
         pins.root(_STACK, source.index, stack[source.index]) if len(stack) > source.index else None
     )
 
 
-def _pin_cell_object(pins: Pins, source: CellObjectSource) -> tuple[Any] | None:
+def _pin_cell_object(pins: Pins, source: CellObjectSource) -> tuple[object] | None:
     """A function's cell is the same at each call, one of a frame is not: `guards_memory.py` finds
     out which it is."""
     cell = pins.frame.locals.get(source.name)
     return pins.any_root(_LOCAL, source.name, cell) if type(cell) is types.CellType else None
 
 
-def _pin_cell(pins: Pins, source: CellSource) -> tuple[Any] | None:
+def _pin_cell(pins: Pins, source: CellSource) -> tuple[object] | None:
     """What the cell holds, whichever cell it is; where that is nothing that is likely to come
     again, what it holds while it is the same cell."""
     content = _held(pins.frame.locals.get(source.name))
@@ -420,25 +420,25 @@ def _pin_cell(pins: Pins, source: CellSource) -> tuple[Any] | None:
     return None if found is None else pins.cell(found[0])
 
 
-def _pin_global(pins: Pins, source: GlobalSource) -> tuple[Any] | None:
+def _pin_global(pins: Pins, source: GlobalSource) -> tuple[object] | None:
     pins.roots[_GLOBALS, None] = pins.frame.globals
     node = pins.dict_of(pins.frame.globals)
     return None if node is None else _present(pins.entry(node, source.name))
 
 
-def _pin_object(pins: Pins, source: ObjectSource) -> tuple[Any] | None:
+def _pin_object(pins: Pins, source: ObjectSource) -> tuple[object] | None:
     pins.keep.append(source.value)
     return (source.value,)
 
 
-def _pin_attribute(pins: Pins, source: AttributeSource) -> tuple[Any] | None:
+def _pin_attribute(pins: Pins, source: AttributeSource) -> tuple[object] | None:
     base = pins.pin(source.base)
     if base is None:
         return pins.part_of_method(source.base, source.name)
     return pins.attribute(base[0], source.name)
 
 
-def _place_of_method(frame: FrameValues, source: Source) -> tuple[int, Any, Any] | None:
+def _place_of_method(frame: FrameValues, source: Source) -> tuple[int, object, object] | None:
     """Where a frame brings a bound method along: the kind of place, its name or number, it."""
     found: tuple[int, Any, Any] | None = None
     if type(source) is LocalSource:
@@ -451,7 +451,7 @@ def _place_of_method(frame: FrameValues, source: Source) -> tuple[int, Any, Any]
     return found if found is not None and type(found[2]) is types.MethodType else None
 
 
-def _pin_instance_dict(pins: Pins, source: InstanceDictSource) -> tuple[Any] | None:
+def _pin_instance_dict(pins: Pins, source: InstanceDictSource) -> tuple[object] | None:
     base = pins.pin(source.base)
     if base is None or type(base[0]) in _PLAIN_DICTS:
         return None
@@ -484,12 +484,12 @@ def _pin_dict_value(pins: Pins, source: DictValueSource) -> tuple[Any] | None:
     return None if base is None or key is None else (base[0][key[0]],)
 
 
-def _pin_type(pins: Pins, source: TypeSource) -> tuple[Any] | None:
+def _pin_type(pins: Pins, source: TypeSource) -> tuple[object] | None:
     base = pins.pin(source.base)
     return None if base is None or issubclass(type(base[0]), torch.Tensor) else (type(base[0]),)
 
 
-def _pin_closure(pins: Pins, source: ClosureSource) -> tuple[Any] | None:
+def _pin_closure(pins: Pins, source: ClosureSource) -> tuple[object] | None:
     base = pins.pin(source.base)
     if base is None or type(base[0]) is not types.FunctionType:
         return None
@@ -497,7 +497,7 @@ def _pin_closure(pins: Pins, source: ClosureSource) -> tuple[Any] | None:
     return pins.cell(cells[source.index]) if source.index < len(cells) else None
 
 
-def _pin_function_global(pins: Pins, source: FunctionGlobalSource) -> tuple[Any] | None:
+def _pin_function_global(pins: Pins, source: FunctionGlobalSource) -> tuple[object] | None:
     base = pins.pin(source.base)
     if base is None or type(base[0]) is not types.FunctionType:
         return None

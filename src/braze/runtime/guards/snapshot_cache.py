@@ -100,7 +100,7 @@ class SnapshotMemory:
             self._generated = self._compile_check(self._guards, self._inputs, self._guards)
         return self._generated
 
-    def check_all(self, frame: FrameValues) -> list[Any] | None:
+    def check_all(self, frame: FrameValues) -> list[object] | None:
         """Whether all guards hold, snapshots aside; a frame that passes may be remembered."""
         inputs: list[Any] | None
         if self._questions > _QUESTIONS_PER_GUARD * len(self._guards):

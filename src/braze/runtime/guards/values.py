@@ -53,7 +53,7 @@ def same_constant(value: Any, expected: Any) -> bool:
     return bool(value == expected)
 
 
-def keys_of(value: Any) -> tuple[Any, ...]:
+def keys_of(value: Any) -> tuple[object, ...]:
     """The keys of a dict, in order, by `dict` itself."""
     return keys_in_order(value) if issubclass(type(value), dict) else tuple(value)
 

@@ -52,7 +52,7 @@ def kernels_of(
     return HELD.get(key, lambda: _loaded(build(units, toolchain, options), load_kernels))
 
 
-def extension_of(name: str, unit: SourceUnit, toolchain: Toolchain, options: Options) -> Any:
+def extension_of(name: str, unit: SourceUnit, toolchain: Toolchain, options: Options) -> object:
     """The unit as an extension module of that name. Raises BuildFailed, CannotBuild."""
     key = str(options.cache_dir), name, _key((unit,), toolchain)
 

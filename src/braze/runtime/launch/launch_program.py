@@ -389,7 +389,7 @@ class _Program:
         else:
             self._take_results(call, text, clones.names)
 
-    def _callable(self, op: torch._ops.OpOverload, call: ExternCall) -> Callable[..., Any]:
+    def _callable(self, op: torch._ops.OpOverload, call: ExternCall) -> Callable[..., object]:
         make = self.stateful.get(op)
         return make(call) if make is not None else NamedOperator(op).find()
 

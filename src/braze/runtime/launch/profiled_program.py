@@ -107,7 +107,7 @@ class ProfiledProgram:
         self._title, self._text, self._kernels, self._labels = title, text, kernels, labels
         self._call: Any = None
 
-    def __call__(self, inputs: object, names: Mapping[str, object]) -> Any:
+    def __call__(self, inputs: object, names: Mapping[str, object]) -> object:
         call = self._call
         if call is None:
             with record_function(_PREPARES):  # a first profile would lay it to the program's code
@@ -210,7 +210,7 @@ def _observe(entry: int, kernel: int, begins: int) -> None:
         _RUNNING.regions.pop().__exit__(None, None, None)
 
 
-def _begun(name: str) -> Any:
+def _begun(name: str) -> record_function:
     region = record_function(name)
     region.__enter__()
     return region

@@ -35,7 +35,7 @@ class NamedOperator:
 
     op: torch._ops.OpOverload
 
-    def find(self) -> Callable[..., Any]:
+    def find(self) -> Callable[..., object]:
         """The quickest callable of it."""
         return FAST_CALLS.get(self.op) or direct_call(self.op)
 
@@ -48,7 +48,7 @@ class Allocator:
     dtype: torch.dtype
     device: torch.device
 
-    def find(self) -> Callable[..., Any]:
+    def find(self) -> Callable[..., object]:
         """The function: a method of an empty tensor."""
         return torch.empty(0, dtype=self.dtype, device=self.device).new_empty_strided
 

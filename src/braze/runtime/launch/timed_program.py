@@ -59,7 +59,7 @@ class TimedProgram:
         """What the program's own names become, so that this runs."""
         return {"profiler": _ALWAYS, "profiled": self}
 
-    def __call__(self, inputs: Sequence[torch.Tensor], names: Mapping[str, object]) -> Any:
+    def __call__(self, inputs: Sequence[torch.Tensor], names: Mapping[str, object]) -> object:
         if PROFILER._is_profiler_enabled:
             return self._profiled(inputs, {k: v for k, v in names.items() if v is not self})
         call = self._call
@@ -126,8 +126,10 @@ def _timed_run(
     return run_timed
 
 
-def _timed_call(call: Callable[..., object], shown: str, times: KernelTimes) -> Callable[..., Any]:
-    def call_timed(*args: object, **kwargs: object) -> Any:
+def _timed_call(
+    call: Callable[..., object], shown: str, times: KernelTimes
+) -> Callable[..., object]:
+    def call_timed(*args: object, **kwargs: object) -> object:
         began = time.perf_counter()
         result = call(*args, **kwargs)
         times.add(shown, time.perf_counter() - began)

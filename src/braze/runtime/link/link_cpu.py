@@ -60,7 +60,7 @@ def link(
     constants = dict(schedule.constants)
     own: list[ConvolutionKernel] = []
 
-    def convolve(call: ExternCall) -> Callable[..., Any]:
+    def convolve(call: ExternCall) -> Callable[..., object]:
         kernel = kernel_of(call, convolving, _threads_now, options) if convolving else None
         own.extend([kernel] if kernel is not None else [])
         return convolution_of(call, constants, options, kernel)
@@ -307,7 +307,7 @@ def _timed(
     text: bytes,
     kernels: Sequence[Sequence[ProfiledKernel]],
     times: KernelTimes,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The names by which a program is timed."""
     calls = {n: str(m.op) for n, m in program.meanings.items() if isinstance(m, NamedOperator)}
     return TimedProgram(times, profiled, text, kernels, calls).names()

@@ -110,7 +110,7 @@ class Continuation:
 
     def unused_values(
         self, function: types.FunctionType
-    ) -> tuple[dict[str, Any], list[Any]] | None:
+    ) -> tuple[dict[str, object], list[object]] | None:
         """The bound locals and the stack of a function made here whose body has not begun; None
         where it has. An interrupt may come between making a function and its first instruction."""
         assert function.__closure__ is not None

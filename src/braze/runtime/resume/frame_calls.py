@@ -63,7 +63,7 @@ def called_by(
     return next(following)(following)
 
 
-def _stand_in(known: StandIns, frame: WaitingFrame) -> Callable[..., Any]:
+def _stand_in(known: StandIns, frame: WaitingFrame) -> Callable[..., object]:
     """What calls in the place of a frame that waits; kept while it waits there."""
     made = frame.stand_in
     if made is None or made[0] != frame.offset:
@@ -78,7 +78,7 @@ def _stand_in(known: StandIns, frame: WaitingFrame) -> Callable[..., Any]:
     return made[1]
 
 
-def contents_of(value: object) -> list[Any]:
+def contents_of(value: object) -> list[object]:
     """The value in a cell, as a list that is empty where the cell is."""
     if not isinstance(value, types.CellType):
         return [value]
@@ -88,7 +88,7 @@ def contents_of(value: object) -> list[Any]:
         return []
 
 
-def _locals(frame: ExecutableFrame) -> dict[str, Any]:
+def _locals(frame: ExecutableFrame) -> dict[str, object]:
     code = frame.code
     cells = {*code.co_cellvars, *code.co_freevars}
     found: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def _locals(frame: ExecutableFrame) -> dict[str, Any]:
     return found
 
 
-def _super(frame: ExecutableFrame) -> Any:
+def _super(frame: ExecutableFrame) -> super:
     code = frame.code
     if not code.co_argcount or "__class__" not in code.co_freevars:
         raise RunNatively
@@ -131,7 +131,7 @@ _ALWAYS_NATIVE = (
 
 def call_in_frame(
     frame: ExecutableFrame, callable: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A call made by the frame; RunNatively where the callable needs the real frame."""
     if any(callable is reader for reader in _ALWAYS_NATIVE):
         raise RunNatively

@@ -152,7 +152,7 @@ _MOST_INTERRUPTS = 64
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 
 
-def run_frames(host: Host, frames: list[LiveFrame], entry: CacheEntry) -> Any:
+def run_frames(host: Host, frames: list[LiveFrame], entry: CacheEntry) -> object:
     """The outermost frame's return value, or its exception. frames: outermost first, consumed.
     entry: whose graph broke there."""
     state: _State | None = None

@@ -228,7 +228,7 @@ _REPLACERS: tuple[tuple[type, Callable[[Any, Any], None]], ...] = (
 )
 
 
-def make_counter(cls: type, items: Iterable[tuple[object, object]]) -> Any:
+def make_counter(cls: type, items: Iterable[tuple[object, object]]) -> object:
     """A mapping whose constructor would read the items otherwise."""
     made = cls()
     for key, value in items:

@@ -89,7 +89,7 @@ def _before_with(frame: ExecutableFrame, instruction: Instruction) -> None:
     frame.stack += [leave, frame.call(enter, (), {})]
 
 
-def _special(value: object, name: str) -> Any:
+def _special(value: object, name: str) -> object:
     cls = type(value)
     for klass in cls.__mro__:
         if name in klass.__dict__:
@@ -182,7 +182,7 @@ class RealValues:
         return value in container
 
     @staticmethod
-    def get_item(frame: ExecutableFrame, container: Any, key: Any, /) -> Any:
+    def get_item(frame: ExecutableFrame, container: Any, key: Any, /) -> object:
         """`container[key]`."""
         return container[key]
 
@@ -197,12 +197,12 @@ class RealValues:
         del container[key]
 
     @staticmethod
-    def get_attribute(frame: ExecutableFrame, owner: object, name: str, /) -> Any:
+    def get_attribute(frame: ExecutableFrame, owner: object, name: str, /) -> object:
         """`owner.name`."""
         return getattr(owner, name)
 
     @staticmethod
-    def get_method(frame: ExecutableFrame, owner: object, name: str, /) -> tuple[Any, Any]:
+    def get_method(frame: ExecutableFrame, owner: object, name: str, /) -> tuple[object, object]:
         """`owner.name`, bound."""
         return getattr(owner, name), NULL
 
@@ -217,12 +217,12 @@ class RealValues:
         delattr(owner, name)
 
     @staticmethod
-    def special(frame: ExecutableFrame, owner: object, name: str, /) -> Any:
+    def special(frame: ExecutableFrame, owner: object, name: str, /) -> object:
         """A method that only the class is asked for, bound; RunNatively where there is none."""
         return _special(owner, name)
 
     @staticmethod
-    def get_global(frame: ExecutableFrame, _: ExecutableFrame, name: str, /) -> Any:
+    def get_global(frame: ExecutableFrame, _: ExecutableFrame, name: str, /) -> object:
         """A global or builtin; RunNatively where there is none."""
         return _global(frame, name)
 
@@ -239,17 +239,17 @@ class RealValues:
         del frame.globals[name]
 
     @staticmethod
-    def iterate(frame: ExecutableFrame, iterable: Any, /) -> Any:
+    def iterate(frame: ExecutableFrame, iterable: Any, /) -> object:
         """`iter(iterable)`."""
         return iter(iterable)
 
     @staticmethod
-    def make_set(frame: ExecutableFrame, items: list[object], /) -> Any:
+    def make_set(frame: ExecutableFrame, items: list[object], /) -> set[object]:
         """A set."""
         return set(items)
 
     @staticmethod
-    def make_dict(frame: ExecutableFrame, pairs: list[tuple[object, object]], /) -> Any:
+    def make_dict(frame: ExecutableFrame, pairs: list[tuple[object, object]], /) -> object:
         """A dict."""
         return dict(pairs)
 
@@ -493,13 +493,13 @@ def _unpack_rest(frame: ExecutableFrame, instruction: Instruction) -> None:
     frame.stack += reversed([*values, rest[: len(rest) - after], *tail])
 
 
-def _iterator(value: Any) -> Iterator[Any]:
+def _iterator(value: Any) -> Iterator[object]:
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise RunNatively
     return iter(value)
 
 
-def _exactly(iterator: Iterator[object], count: int, expected: str) -> list[Any]:
+def _exactly(iterator: Iterator[object], count: int, expected: str) -> list[object]:
     values: list[Any] = []
     while len(values) < count:
         try:
