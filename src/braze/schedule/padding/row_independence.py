@@ -194,7 +194,7 @@ class _Proof:
             if rows is not None:
                 yield rows, of_axis
 
-    def _in_rows(self, axis: Symbol, outer: Expr, inner: Expr) -> dict[Symbol, Any]:
+    def _in_rows(self, axis: Symbol, outer: Expr, inner: Expr) -> dict[Symbol, object]:
         """A loop over the size as (outer, row, inner): the place of its symbol, and their ends."""
         most = [constant_value(end - 1) for end in (outer, inner)]
         around = Symbol(f"{axis.name}_outer", 0, most[0])

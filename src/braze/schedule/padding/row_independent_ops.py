@@ -57,7 +57,7 @@ def _bound(call: ExternCall, see: Callable[[BufferView], Seen]) -> dict[str, Any
     return {name: _with_seen(value, see) for name, value in given.items()}
 
 
-def _with_seen(value: object, see: Callable[[BufferView], Seen]) -> Any:
+def _with_seen(value: object, see: Callable[[BufferView], Seen]) -> object:
     if isinstance(value, BufferView):
         return see(value)
     if isinstance(value, (list, tuple)):
