@@ -44,7 +44,7 @@ class Condition:
     def clone(self) -> Any:
         return self
 
-    def wrap_bool(self, value: bool) -> Any:
+    def wrap_bool(self, value: bool) -> Condition:
         return Condition(lambda default: value)
 
     def guard_bool(self, file: str, line: int) -> bool:
@@ -78,15 +78,15 @@ class Condition:
     def statically_known_true(self, file: str, line: int) -> bool:
         return self.ask(False)
 
-    def sym_and(self, other: Any) -> Any:
+    def sym_and(self, other: Any) -> Condition:
         return Condition(lambda default: self.ask(default) and other.ask(default))
 
-    def sym_or(self, other: Any) -> Any:
+    def sym_or(self, other: Any) -> Condition:
         return Condition(lambda default: self.ask(default) or other.ask(default))
 
     and_, or_ = sym_and, sym_or
 
-    def sym_not(self) -> Any:
+    def sym_not(self) -> Condition:
         return Condition(lambda default: not self.ask(None if default is None else not default))
 
 

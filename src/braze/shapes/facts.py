@@ -284,7 +284,7 @@ class Facts:
         """The range of an input's symbol as it is known now."""
         return bounds(self.current(as_expr(symbol)), self.ranges)
 
-    def narrowed_at(self, symbol: Symbol) -> Any:
+    def narrowed_at(self, symbol: Symbol) -> object:
         """Where the range of a symbol was narrowed last."""
         return self._range_origins.get(symbol)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final
 
 from braze.shapes.conditions import Condition
 
@@ -81,14 +81,14 @@ class FloatNode:
         return FloatNode(math.sqrt(self.value))
 
 
-def _arithmetic(calculate: Callable[[float, float], float]) -> Any:
+def _arithmetic(calculate: Callable[[float, float], float]) -> Callable[..., object]:
     def operation(self: FloatNode, other: FloatNode) -> FloatNode:
         return FloatNode(calculate(self.value, other.value))
 
     return operation
 
 
-def _comparison(compare: Callable[[float, float], bool]) -> Any:
+def _comparison(compare: Callable[[float, float], bool]) -> Callable[..., object]:
     def question(self: FloatNode, other: FloatNode) -> Condition:
         answer = compare(self.value, other.value)
         return Condition(lambda default: answer)

@@ -107,7 +107,7 @@ class SymbolicSize(torch.SymInt):
         if number is not None:
             self.maybe_as_int = always(number)
 
-    def _as(self, made: object) -> Any:
+    def _as(self, made: object) -> object:
         return made
 
     def __str__(self) -> str:
@@ -115,10 +115,10 @@ class SymbolicSize(torch.SymInt):
 
     __repr__ = __str__
 
-    def __deepcopy__(self, memory: object) -> Any:
+    def __deepcopy__(self, memory: object) -> SymbolicSize:
         return self
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> SymbolicSize:
         return self
 
     # --- numbers ---------------------------------------------------------------------------------
@@ -134,28 +134,28 @@ class SymbolicSize(torch.SymInt):
     def __bool__(self) -> bool:
         return self.facts.decide(Relation(self.expr, "!="))
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return self._as(_combined("sub", 0, self))
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> SymbolicSize:
         return self
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> object:
         return self if self >= 0 else -self
 
-    def __floor__(self) -> Any:
+    def __floor__(self) -> SymbolicSize:
         return self
 
     __ceil__ = __round__ = __floor__  # type: ignore[assignment]
 
-    def conjugate(self) -> Any:
+    def conjugate(self) -> SymbolicSize:
         """Of an integer, itself."""
         return self
 
     real = numerator = property(lambda self: self)
     imag, denominator = 0, 1
 
-    def as_integer_ratio(self) -> Any:
+    def as_integer_ratio(self) -> tuple[SymbolicSize, int]:
         """As `int.as_integer_ratio`."""
         return self, 1
 
@@ -182,37 +182,37 @@ class SymbolicSize(torch.SymInt):
     def _graph_repr(self) -> Any:
         return str(self.expr)
 
-    def sym_float(self) -> Any:
+    def sym_float(self) -> FloatNode:
         return FloatNode(float(int(self)))
 
-    def neg(self) -> Any:
+    def neg(self) -> object:
         return as_node(self.facts, _combined("sub", 0, self))
 
-    def floor(self) -> Any:
+    def floor(self) -> SymbolicSize:
         return self
 
     ceil = trunc = round = floor
 
-    def is_non_overlapping_and_dense_indicator(self, sizes: object, strides: object) -> Any:
+    def is_non_overlapping_and_dense_indicator(self, sizes: object, strides: object) -> object:
         return self.wrap_int(int(is_dense(sizes, strides)))
 
-    def is_non_overlapping_and_dense(self, sizes: object, strides: object) -> Any:
+    def is_non_overlapping_and_dense(self, sizes: object, strides: object) -> Condition:
         return Condition(lambda default: is_dense(sizes, strides))
 
-    def is_contiguous(self, sizes: Any, strides: object) -> Any:
+    def is_contiguous(self, sizes: Any, strides: object) -> Condition:
         order = range(len(sizes) - 1, -1, -1)
         return Condition(lambda default: is_dense_in_order(sizes, strides, order))
 
-    def is_channels_last_contiguous_2d(self, sizes: object, strides: object) -> Any:
+    def is_channels_last_contiguous_2d(self, sizes: object, strides: object) -> Condition:
         return Condition(lambda default: is_dense_in_order(sizes, strides, (1, 3, 2, 0)))
 
-    def is_channels_last_contiguous_3d(self, sizes: object, strides: object) -> Any:
+    def is_channels_last_contiguous_3d(self, sizes: object, strides: object) -> Condition:
         return Condition(lambda default: is_dense_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
-    def is_channels_last_strides_2d(self, sizes: object, strides: object) -> Any:
+    def is_channels_last_strides_2d(self, sizes: object, strides: object) -> Condition:
         return Condition(lambda default: are_strides_in_order(sizes, strides, (1, 3, 2, 0)))
 
-    def is_channels_last_strides_3d(self, sizes: object, strides: object) -> Any:
+    def is_channels_last_strides_3d(self, sizes: object, strides: object) -> Condition:
         return Condition(lambda default: are_strides_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
 
@@ -230,7 +230,7 @@ class ProgramInt(SymbolicSize):
         """`torch.sym_float`: floats are not symbols, so the size is one value from here on."""
         return float(int(self))
 
-    def _as(self, made: object) -> Any:
+    def _as(self, made: object) -> object:
         return program_value(made)
 
     def __bool__(self) -> bool:
@@ -268,7 +268,7 @@ def of_expression(
     return found
 
 
-def as_node(facts: Facts, value: object) -> Any:
+def as_node(facts: Facts, value: object) -> object:
     """A size as C++ has it: numbers too are nodes."""
     return value if isinstance(value, SymbolicSize) else facts.numbers[value]
 
@@ -321,7 +321,7 @@ _COMMUTATIVE = frozenset(("add", "mul", "min", "max"))
 _NEUTRAL = frozenset({("add", 0, True), ("sub", 0, True), ("mul", 1, True), ("floordiv", 1, True)})
 
 
-def _combined(name: str, left: Any, right: Any) -> Any:
+def _combined(name: str, left: Any, right: Any) -> object:
     """The result of an operation on a symbolic and another integer."""
     symbolic = left if isinstance(left, SymbolicSize) else right
     other = right if symbolic is left else left
@@ -383,7 +383,7 @@ def _current(facts: Facts, value: Any) -> Expr:
     return as_expr(int(value))
 
 
-def symbolic_maximum(left: object, right: object) -> Any:
+def symbolic_maximum(left: object, right: object) -> object:
     """`max` of two integers, not decided where it is not known."""
     return _of_program("max", left, right)
 
@@ -393,7 +393,7 @@ def symbolic_minimum(left: object, right: object) -> Any:
     return _of_program("min", left, right)
 
 
-def _of_program(name: str, left: Any, right: Any) -> Any:
+def _of_program(name: str, left: Any, right: Any) -> object:
     if isinstance(left, torch.SymInt) or isinstance(right, torch.SymInt):
         return program_value(_combined(name, left, right))
     return _OPERATIONS[name][1](left, right)
@@ -402,7 +402,7 @@ def _of_program(name: str, left: Any, right: Any) -> Any:
 _INTEGERS = (int, torch.SymInt)
 
 
-def _operator(name: str) -> tuple[Any, Any]:
+def _operator(name: str) -> tuple[object, object]:
     number = _OPERATIONS[name][1]
 
     def forward(self: SymbolicSize, other: object) -> Any:
@@ -412,7 +412,7 @@ def _operator(name: str) -> tuple[Any, Any]:
             return number(int(self), other)
         return NotImplemented
 
-    def reflected(self: SymbolicSize, other: object) -> Any:
+    def reflected(self: SymbolicSize, other: object) -> object:
         if isinstance(other, _INTEGERS):
             return self._as(_combined(name, other, self))
         if isinstance(other, float):
@@ -446,7 +446,7 @@ def _on_numbers(name: str) -> Any:
     """An operation that needs both numbers."""
     method = getattr(int, name)
 
-    def operation(self: SymbolicSize, other: object) -> Any:
+    def operation(self: SymbolicSize, other: object) -> object:
         if isinstance(other, torch.SymInt):
             other = int(other)
         if isinstance(other, float):
@@ -456,7 +456,7 @@ def _on_numbers(name: str) -> Any:
     return operation
 
 
-def _of_number(name: str) -> Any:
+def _of_number(name: str) -> Callable[..., object]:
     """A method of the number."""
     method = getattr(int, name)
     return lambda self, *args, **kwargs: method(int(self), *args, **kwargs)
@@ -493,7 +493,7 @@ def _above(name: str, size: SymbolicSize, number: int) -> bool | None:
     return None
 
 
-def _comparison(name: str) -> Any:
+def _comparison(name: str) -> Callable[..., object]:
     unlike = {"eq": False, "ne": True}.get(name, NotImplemented)
 
     def method(self: SymbolicSize, other: Any) -> Any:
@@ -541,7 +541,7 @@ def _unknown_truth(facts: Facts, relation: Relation) -> SymbolicTruth | None:
     return SymbolicTruth(facts, relation) if facts.is_unseen(relation.expr) else None
 
 
-def _node_comparison(name: str) -> Any:
+def _node_comparison(name: str) -> Callable[..., object]:
     def method(self: SymbolicSize, other: Any) -> Any:
         known, key = self.known, (name, id(other))  # nodes live as long as the capture
 
@@ -593,6 +593,6 @@ def _install() -> None:
 _install()
 
 
-def symbol_size(facts: Facts, symbol: Symbol) -> Any:
+def symbol_size(facts: Facts, symbol: Symbol) -> object:
     """The size that a symbol is."""
     return of_expression(facts, facts.current(as_expr(symbol)))
