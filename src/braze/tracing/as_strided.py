@@ -107,6 +107,6 @@ def _check_inside(base: Place, shape: Sequence[Size], stride: Sequence[Size], st
         raise Untraceable("as_strided of memory that the tensor itself does not fill")
 
 
-def _reach(shape: Sequence[Size], stride: Sequence[Size]) -> Any:
+def _reach(shape: Sequence[Size], stride: Sequence[Size]) -> object:
     """The place of the last element, counted from the first."""
     return sum((size - 1) * step for size, step in zip(shape, stride))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def record_collective(
     tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Record the beginning of a functional collective, or its wait."""
     op = facts.op
     if op._schema.is_mutable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -74,7 +74,7 @@ class _Unknown(Exception):
 
 def _bind(
     argument: object, known: dict[Value, torch.Tensor], maker: _Maker, most: int | None
-) -> Any:
+) -> object:
     if isinstance(argument, Value):
         found = _evaluate(argument, known, maker, most)
         if found is None:

@@ -143,7 +143,7 @@ class TracedTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, op: object, types: object, args: object = (), kwargs: object = None
-    ) -> Any:
+    ) -> bool:
         if op is aten._has_compatible_shallow_copy_type.default:
             return True  # asked by `become`
         raise Untraceable(f"{op}: a fake tensor was used outside the trace that made it")
@@ -269,7 +269,7 @@ def with_history(fake: TracedTensor) -> TracedTensor:
     return made
 
 
-def _needs_data(name: str) -> Any:
+def _needs_data(name: str) -> Callable[..., object]:
     def method(self: TracedTensor, *args: object, **kwargs: object) -> NoReturn:
         raise DataDependent(f"Tensor.{name}", "it reads the memory of a tensor")
 
@@ -281,7 +281,7 @@ def _refused(name: str) -> NoReturn:
     raise Untraceable(f"Tensor.{name}: nothing would keep its answer true at later calls")
 
 
-def _refused_method(name: str) -> Any:
+def _refused_method(name: str) -> Callable[..., object]:
     def method(self: TracedTensor, *args: object, **kwargs: object) -> NoReturn:
         _refused(name)
 

@@ -324,7 +324,7 @@ _SHAPE_VIEWS = frozenset({aten.view.default, aten._reshape_alias.default})
 _SOME_NUMBER = 0.5  # what shape rules get of a number that is not known
 
 
-def _type(argument: Argument) -> Any:
+def _type(argument: Argument) -> object:
     if type(argument) is Value:
         return argument.type if type(argument.type) is TensorType else _SOME_NUMBER
     if isinstance(argument, (list, tuple)):
@@ -332,11 +332,11 @@ def _type(argument: Argument) -> Any:
     return argument
 
 
-def _types(args: Sequence[Argument]) -> tuple[Any, ...]:
+def _types(args: Sequence[Argument]) -> tuple[object, ...]:
     return tuple([_type(a) for a in args])
 
 
-def _values_for(types: object, numbers: Any) -> Any:
+def _values_for(types: object, numbers: Any) -> object:
     if type(types) is TensorType:
         return Value(next(numbers), types)
     if isinstance(types, (tuple, list)):

@@ -172,7 +172,7 @@ def _is_mask(argument: object) -> bool:
     return type(argument) is TensorType and argument.dtype in MASKS
 
 
-def _of_one_element(argument: object) -> Any:
+def _of_one_element(argument: object) -> object:
     if type(argument) is not TensorType:
         return argument
     shape = tuple([0 if type(n) is int and n == 0 else 1 for n in argument.shape])
@@ -189,7 +189,7 @@ def _at_hand(argument: object) -> Any:
     return argument
 
 
-def _now_at_hand(size: object) -> Any:
+def _now_at_hand(size: object) -> object:
     """A size's number in this call. What is known of it may be newer than the size."""
     return size.facts.hint_of(size.now()) if isinstance(size, SymbolicSize) else size
 
@@ -230,7 +230,7 @@ def _largest_factor(arguments: Any) -> int | None:
     return factor
 
 
-def _sampled(argument: object, limit: int, is_shape: bool = False) -> Any:
+def _sampled(argument: object, limit: int, is_shape: bool = False) -> object:
     """An argument of few elements. is_shape: its numbers are sizes of other arguments."""
     if type(argument) is TensorType:
         shape: Any = argument.shape
@@ -280,7 +280,7 @@ def _is_of_sizes(facts: OpFacts, key: object) -> bool:
     return _raised(facts.op, usual, usually, torch.ones) is not None
 
 
-def _usual(argument: object, floating: torch.dtype) -> Any:
+def _usual(argument: object, floating: torch.dtype) -> object:
     """An argument of that floating dtype, or of the usual one of indices."""
     if isinstance(argument, (list, tuple)):
         return type(argument)([_usual(item, floating) for item in argument])

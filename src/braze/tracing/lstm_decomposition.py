@@ -29,13 +29,13 @@ def _as_in_lstm(
     train: object,
     bidirectional: object,
     batch_first: object,
-) -> Any: ...
+) -> None: ...
 
 
 _LSTM = inspect.signature(_as_in_lstm)
 
 
-def lstm(*args: Any, **kwargs: Any) -> Any:
+def lstm(*args: Any, **kwargs: Any) -> tuple[object, torch.Tensor, torch.Tensor]:
     """`torch.lstm`; what is not float32 on the CPU, or has projections, is C++'s. Packed
     sequences are for no graph."""
     try:

@@ -28,13 +28,13 @@ def set_item(x: Any, key: Any, value: Any) -> None:
         x.copy_(chosen)
 
 
-def index_put(*args: Any, **kwargs: Any) -> Any:
+def index_put(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.index_put(x, indices, values)`."""
     chosen = _chosen_of_call(*args, **kwargs)
     return torch.index_put(*args, **kwargs) if chosen is None else chosen
 
 
-def index_put_in_place(*args: Any, **kwargs: Any) -> Any:
+def index_put_in_place(*args: Any, **kwargs: Any) -> object:
     """`x.index_put_(indices, values)`."""
     chosen = _chosen_of_call(*args, **kwargs)
     if chosen is None:

@@ -31,12 +31,12 @@ _READ: Mapping[Any, _Read] = {
 _PACKED = frozenset({torch.gru, torch.rnn_tanh, torch.rnn_relu})
 
 
-def _refusing(function: Any) -> Callable[..., Any]:
+def _refusing(function: Any) -> Callable[..., object]:
     """A call that raises DataDependent where memory of a fake tensor is read."""
     places, names = _READ[function]
 
     @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> object:
         if function not in _PACKED or _is_packed(args, kwargs):
             read = [args[place] for place in places if place < len(args)]
             read += [value for name, value in kwargs.items() if name in names]

@@ -50,7 +50,7 @@ TAKES_NUMBERS = frozenset(
 )
 
 
-def _reshape(*args: Any, **kwargs: Any) -> Any:
+def _reshape(*args: Any, **kwargs: Any) -> object:
     x: Any = args[0] if args else None
     shape = args[1:]
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
@@ -68,7 +68,7 @@ def _reshape(*args: Any, **kwargs: Any) -> Any:
     return aten._unsafe_view.default(copy, sizes)
 
 
-def _contiguous(*args: Any, **kwargs: Any) -> Any:
+def _contiguous(*args: Any, **kwargs: Any) -> object:
     x: Any = args[0] if args else None
     if len(args) != 1 or kwargs or not _is_symbolic(x, ()):
         return torch.Tensor.contiguous(*args, **kwargs)
@@ -81,7 +81,7 @@ def _contiguous(*args: Any, **kwargs: Any) -> Any:
 _STFT = inspect.signature(torch.stft)
 
 
-def _multiplied(function: Callable[..., object], *args: object, **kwargs: object) -> Any:
+def _multiplied(function: Callable[..., object], *args: object, **kwargs: object) -> object:
     """A product of matrices, in which dimensions are joined. Whether that makes a copy shows in no
     result, so one program for all sizes does not ask what it depends on."""
     if len(args) >= 2 and not kwargs:
@@ -103,7 +103,7 @@ def _multiplied(function: Callable[..., object], *args: object, **kwargs: object
             facts.has_free_choice = False
 
 
-def _of_rows(function: object, left: object, right: object, bias: object = None) -> Any:
+def _of_rows(function: object, left: object, right: object, bias: object = None) -> object:
     """The product of rows in a row, of any number of dimensions, and a matrix; None for any other.
     It is what layers of models ask for, and C++ would compare each stride to find that out."""
     if bias is not None or type(left) is not TracedTensor or type(right) is not TracedTensor:
@@ -173,7 +173,7 @@ def _as_in_istft(
     onesided: object = None,
     length: object = None,
     return_complex: object = False,
-) -> Any: ...
+) -> None: ...
 
 
 _ISTFT = inspect.signature(_as_in_istft)
@@ -244,13 +244,13 @@ def _as_in_max_pool1d(
     dilation: object = 1,
     ceil_mode: object = False,
     return_indices: object = False,
-) -> Any: ...
+) -> None: ...
 
 
 _MAX_POOL1D = inspect.signature(_as_in_max_pool1d)
 
 
-def _max_pool1d(*args: Any, **kwargs: Any) -> Any:
+def _max_pool1d(*args: Any, **kwargs: Any) -> object:
     asked = _arguments(_MAX_POOL1D, args, kwargs)
     if asked is None:
         return functional.max_pool1d(*args, **kwargs)
@@ -275,13 +275,13 @@ def _max_pool1d(*args: Any, **kwargs: Any) -> Any:
 
 def _as_in_tensor_split(
     input: object, indices_or_sections: object = None, dim: object = 0, **named: object
-) -> Any: ...
+) -> None: ...
 
 
 _TENSOR_SPLIT = inspect.signature(_as_in_tensor_split)
 
 
-def _tensor_split(*args: Any, **kwargs: Any) -> Any:
+def _tensor_split(*args: Any, **kwargs: Any) -> tuple[object, ...]:
     asked = _arguments(_TENSOR_SPLIT, args, kwargs)
     if asked is None:
         return torch.tensor_split(*args, **kwargs)
@@ -315,7 +315,7 @@ def _only(number: Any) -> Any:
     return number[0] if is_alone else number
 
 
-def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+def _one_hot(tensor: Any, num_classes: Any = -1) -> torch.Tensor:
     """C++ looks at the classes of all tensors but fake tensors, and writes to rows of zeros: what
     it makes of those has the strides of their comparison."""
     is_known = type(tensor) is TracedTensor and tensor.dtype is torch.int64 and tensor.is_cpu

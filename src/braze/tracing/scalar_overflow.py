@@ -184,7 +184,7 @@ def _sampled(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> tup
     return freeze(tuple(sampled)), freeze(named)
 
 
-def _sample(argument: Any, is_size: bool = False) -> Any:
+def _sample(argument: Any, is_size: bool = False) -> object:
     cls = type(argument)
     if isinstance(argument, torch.Tensor):
         found = argument.place.type if type(argument) is TracedTensor else input_type(argument)

@@ -93,7 +93,9 @@ def _special(*ops: object) -> Callable[[SpecialCall], SpecialCall]:
 
 
 @_special(aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
-def _lift(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _lift(
+    tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> torch.Tensor:
     """`torch.tensor(data)`: the data becomes a constant."""
     (tensor,) = args
     return tensor if type(tensor) is TracedTensor else tracer.add_constant(tensor)
@@ -125,7 +127,9 @@ def _copy(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, o
 
 
 @_special(check_holds)
-def _check(tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _check(
+    tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """A compiler of somebody else's is given what the program says, and no more."""
     if tracer.replayable and not tracer.checks_unread:
         return None
@@ -136,7 +140,7 @@ def _check(tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[st
 
 
 @_special(aten.index.Tensor)
-def _index(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _index(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """A boolean mask makes the result's size depend on data."""
     for index in args[1]:
         if index is not None and index.dtype in MASKS:
@@ -147,7 +151,7 @@ def _index(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @_special(aten._local_scalar_dense.default)
-def _scalar(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _scalar(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """The number in a literal (`torch.tensor(3).item()`) is known, and one made of sizes."""
     literal = tracer.literal_of(args[0])
     if literal is None:
@@ -167,7 +171,9 @@ for _op, _call in DATA_SIZED.items():
 
 
 @_special(aten.equal.default)
-def _equal(tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _equal(
+    tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """Whether two tensors that depend on no input are equal is known."""
     first = tracer.known_data(args[0])
     second = None if first is None else tracer.known_data(args[1])
@@ -210,7 +216,7 @@ def _batch_norm(
 @_special(aten.cudnn_batch_norm_backward.default, aten.miopen_batch_norm_backward.default)
 def _library_batch_norm_backward(
     tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The backward of a training batch norm by the library, in whose forward's place is another:
     what only the library's own forward keeps for it is not there."""
     image, gradient, weight, _, _, mean, deviation, epsilon = args[:8]
@@ -224,7 +230,7 @@ def _library_batch_norm_backward(
 @_special(aten._native_batch_norm_legit.default)
 def _batch_norm_of_symbolic_sizes(
     tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What torch 2.11 makes of a batch norm while sizes are symbolic."""
     return _batch_norm(tracer, aten.native_batch_norm.default, args, kwargs)
 
@@ -232,7 +238,7 @@ def _batch_norm_of_symbolic_sizes(
 @_special(aten.as_strided_scatter.default)
 def _as_strided_scatter(
     tracer: Tracer, op: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """In terms of elements: kernels do not keep the storage that its numbers count in."""
     made = strided_scatter(tracer, args, kwargs)
     return NotImplemented if made is None else made
@@ -245,7 +251,9 @@ _LAZY = {
 
 
 @_special(*_LAZY)
-def _lazy_bit(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _lazy_bit(
+    tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     """Fake tensors have no conjugate or negative bit, so the result is computed at once. It shares
     memory in eager only: a later write to either side is refused. Where the program sees which of
     the two it is, `CopySeen` is raised (`check_lazy`), and the frame is captured again."""
@@ -282,7 +290,7 @@ _IN_PLACE_VIEWS = {
 @_special(*_IN_PLACE_VIEWS)
 def _view_in_place(
     tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """`x.squeeze_()`: the same tensor object names a view of its memory from now on."""
     _refuse_input(tracer, op, args[0])
     view = tracer.view(_IN_PLACE_VIEWS[op], args, kwargs)
@@ -291,7 +299,7 @@ def _view_in_place(
 
 
 @_special(aten.resize_.default, aten.resize_as_.default)
-def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Within the memory that the tensor has, a view; an empty tensor gets fresh memory."""
     target = args[0]
     shape = tuple(args[1].shape) if op is aten.resize_as_.default else tuple(args[1])
@@ -320,7 +328,7 @@ def _refuse_input(tracer: Tracer, op: object, target: Any) -> None:
         raise Untraceable(f"{op} changes the sizes of an input of the graph")
 
 
-def _reserve(tracer: Tracer, op: object, image: TracedTensor) -> tuple[Any, ...]:
+def _reserve(tracer: Tracer, op: object, image: TracedTensor) -> tuple[object, ...]:
     """cudnn_batch_norm returns a fourth tensor, of bytes that only its backward reads."""
     if op is not aten.cudnn_batch_norm.default:
         return ()

@@ -263,7 +263,7 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(
         self, op: Any, types: object, args: tuple[object, ...] = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         known = self._handlers.get(op)
         if known is None:
             facts = describe_op(op)
@@ -296,7 +296,7 @@ class Tracer(dispatch.TorchDispatchMode):
             return self.call(op, args, kwargs)
         return handler(self, facts, args, kwargs)
 
-    def record(self, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def record(self, op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Record an operator that is dispatched as its kind has it, whatever is special of it."""
         _, handler, facts = self._handlers[op]
         if handler is None:
@@ -394,7 +394,7 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def bind_keywords(
         self, kwargs: dict[str, object], grad: bool
-    ) -> tuple[dict[str, Any], dict[str, Any], int]:
+    ) -> tuple[dict[str, object], dict[str, object], int]:
         """Keyword arguments as values, as types, and the flags of `_bind`."""
         values: list[Any] = []
         described: list[Any] = []
@@ -560,7 +560,7 @@ def _note_touched(touched: dict[int, TracedTensor], argument: object) -> None:
         _note_touched(touched, tuple(argument.values()))
 
 
-def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
+def _wrap(result: Any, types: Any, differentiable: bool) -> object:
     """Fake tensors for values, of the values' own types or of those given."""
     if type(result) is Value:
         made = result.type if types is None else types
@@ -578,13 +578,13 @@ def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
 
 def _view(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     return tracer.view(facts.op, args, kwargs)
 
 
 def _written_arguments(
     facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> list[Any]:
+) -> list[object]:
     return [
         args[position] if position < len(args) else kwargs[facts.argument_names[position]]
         for position in facts.written
@@ -602,7 +602,7 @@ def _tensors_in(values: Iterable[object]) -> Iterator[TracedTensor]:
 
 def _write(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     assert facts.functional is not None
     schema = facts.op._schema
     written: Sequence[Any] = _written_arguments(facts, args, kwargs)
@@ -662,7 +662,7 @@ def _write_out(tracer: Tracer, target: Any, value: Value, differentiable: bool) 
 
 def _results_of_write(
     facts: OpFacts, written: Sequence[object], fresh: Sequence[object], differentiable: bool
-) -> Any:
+) -> object:
     made = iter(fresh)
     same = iter(written)
     results = [
@@ -676,7 +676,7 @@ def _results_of_write(
 
 def _opaque_write(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """An operator that writes, without a functional form: recorded by the convention of Node."""
     recorder = tracer.recorder
     grad = _is_grad_enabled()
@@ -703,7 +703,7 @@ def _opaque_write(
 
 def _composite(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     if tracer.facts is not None and dispatch.computes_with_sizes(facts.op):
         return tracer.call(facts.op, args, kwargs)
     if _is_grad_enabled() and _carries_gradients((*args, *kwargs.values())):

@@ -271,7 +271,7 @@ _ROWS: tuple[tuple[_Positions | None, str], ...] = (
 )
 
 
-def _table() -> dict[Any, _Positions | None]:
+def _table() -> dict[object, _Positions | None]:
     found: dict[Any, _Positions | None] = {}
     for positions, names in _ROWS:
         for op in named_operators(names).values():

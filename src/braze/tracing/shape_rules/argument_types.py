@@ -45,7 +45,7 @@ def with_plain_sizes(arguments: Any) -> Any:
     return made if type(arguments) is list else tuple(made)
 
 
-def place_types(args: Any) -> tuple[Any, ...]:
+def place_types(args: Any) -> tuple[object, ...]:
     """The types of several arguments, as eager gives them to tensors."""
     return tuple([place_type(a) for a in args])
 

@@ -13,7 +13,7 @@ _PADDING_MASK = 1  # kind of a mask that hides keys, [batch, length]
 
 
 @rule(aten._transformer_encoder_layer_fwd.default)
-def _encoder_layer(src: Operand, embed_dim: int, *rest: Any, **options: Any) -> Any:
+def _encoder_layer(src: Operand, embed_dim: int, *rest: Any, **options: Any) -> object:
     given = dict(zip(("mask", "mask_type"), rest[16:], strict=False)) | options
     return _demanded(src, embed_dim, given.get("mask"), given.get("mask_type"))
 
@@ -26,7 +26,7 @@ def _multi_head_attention(
     embed_dim: int,
     *rest: Any,
     **options: Any,
-) -> Any:
+) -> object:
     names = ("mask", "need_weights", "average_attn_weights", "mask_type")
     given = dict(zip(names, rest[5:], strict=False)) | options
     return _demanded(query, embed_dim, given.get("mask"), given.get("mask_type"))
@@ -35,7 +35,7 @@ def _multi_head_attention(
 # --- private -------------------------------------------------------------------------------------
 
 
-def _demanded(x: Operand, width: int, mask: Operand | None, kind: int | None) -> Any:
+def _demanded(x: Operand, width: int, mask: Operand | None, kind: int | None) -> object:
     """Learns which sizes are the same, which kernels check and nothing else asks; the meta kernel
     says the rest."""
     if len(x.shape) != 3:

@@ -18,7 +18,7 @@ _MOST_DIMS = 3  # that the library transforms at once
 
 
 @rule(aten._fft_r2c.default)
-def _real_to_complex(x: Operand, dims: Sequence[int], normalization: int, onesided: bool) -> Any:
+def _real_to_complex(x: Operand, dims: Sequence[int], normalization: int, onesided: bool) -> object:
     if x.dtype not in _COMPLEX or not onesided:
         return NotImplemented
     last = x.shape[dims[-1]] // 2 + 1 if dims else 0
@@ -28,7 +28,7 @@ def _real_to_complex(x: Operand, dims: Sequence[int], normalization: int, onesid
 
 
 @rule(aten._fft_c2r.default)
-def _complex_to_real(x: Operand, dims: Sequence[int], normalization: int, last: object) -> Any:
+def _complex_to_real(x: Operand, dims: Sequence[int], normalization: int, last: object) -> object:
     if x.dtype not in _REAL:
         return NotImplemented
     if len(dims) == 2 and not is_contiguous(x.shape, x.stride):
@@ -46,7 +46,7 @@ def _complex_to_complex(x: Operand, dims: Sequence[int], normalization: int, for
     return _transformed(x, dims, x.shape[dims[0]], x.dtype)
 
 
-def _transformed(x: Operand, dims: Sequence[int], last: Any, dtype: torch.dtype) -> Any:
+def _transformed(x: Operand, dims: Sequence[int], last: Any, dtype: torch.dtype) -> object:
     """Batch dimensions outermost, those with the longest steps first, then the transformed ones, of
     contiguous values in the order asked for."""
     rank = len(x.shape)

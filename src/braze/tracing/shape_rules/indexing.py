@@ -58,19 +58,19 @@ def _filled(
 
 
 @rule(aten.empty.memory_format)
-def _empty(shape: Shape, *, memory_format: object = None, **options: object) -> Any:
+def _empty(shape: Shape, *, memory_format: object = None, **options: object) -> object:
     if memory_format not in (None, torch.contiguous_format):
         return NotImplemented
     return _filled(shape, **options)
 
 
 @rule(aten.full.default)
-def _full(shape: Shape, value: object, *, dtype: object = None, **options: object) -> Any:
+def _full(shape: Shape, value: object, *, dtype: object = None, **options: object) -> object:
     return _filled(shape, dtype=dtype or number_dtype(value), **options)
 
 
 @rule(aten.scalar_tensor.default)
-def _scalar(value: object, *, dtype: object = None, **options: object) -> Any:
+def _scalar(value: object, *, dtype: object = None, **options: object) -> object:
     return _filled((), dtype=dtype, **options)
 
 
@@ -91,17 +91,19 @@ def _empty_strided(
 
 
 @rule(aten.arange.default)
-def _arange_end(end: object, **options: object) -> Any:
+def _arange_end(end: object, **options: object) -> object:
     return _arange(0, end, **options)
 
 
 @rule(aten.arange.start)
-def _arange_start(start: object, end: object, **options: object) -> Any:
+def _arange_start(start: object, end: object, **options: object) -> object:
     return _arange(start, end, **options)
 
 
 @rule(aten.arange.start_step)
-def _arange(start: Any, end: Any, step: object = 1, *, dtype: Any = None, **options: object) -> Any:
+def _arange(
+    start: Any, end: Any, step: object = 1, *, dtype: Any = None, **options: object
+) -> object:
     numbers = (start, end, step)
     if not all(type(number) in (int, float, SymbolicSize) for number in numbers) or not step:
         return NotImplemented
@@ -116,7 +118,7 @@ def _arange(start: Any, end: Any, step: object = 1, *, dtype: Any = None, **opti
     return _filled((length,), dtype=dtype, **options)
 
 
-def _as_whole(number: Any) -> Any:
+def _as_whole(number: Any) -> object:
     """`1.0` as `1`: with the integers beside it, which may be symbols, it says a length."""
     exact = type(number) is float and abs(number) < _EXACT and number.is_integer()
     return int(number) if exact else number
@@ -128,14 +130,14 @@ _EXACT = 1 << 53  # below it floats hold every integer
 @rule(aten.linspace.default)
 def _linspace(
     start: object, end: object, steps: Any, *, dtype: object = None, **options: object
-) -> Any:
+) -> object:
     if not all(type(end) in (int, float) for end in (start, end)) or steps < 0:
         return NotImplemented
     return _filled((steps,), dtype=dtype, **options)
 
 
 @rule(aten.cat.default)
-def _cat(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
+def _cat(tensors: tuple[Operand, ...], dim: int = 0) -> object:
     """Channels-last where every part is taken for it, else row-major. An empty vector joins
     anything: so do caches begin."""
     if not tensors:
@@ -161,7 +163,7 @@ def _cat(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
 
 
 @rule(aten.index.Tensor)
-def _index(x: Operand, indices: tuple[Operand | None, ...]) -> Any:
+def _index(x: Operand, indices: tuple[Operand | None, ...]) -> object:
     """Every dimension indexed by integers: the memory is ordered as the indices'."""
     if x.device.type != "cpu" or len(indices) != len(x.shape):
         return NotImplemented
@@ -193,7 +195,7 @@ def _index_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
 
 
 @rule(aten.stack.default)
-def _stack(tensors: tuple[Operand, ...], dim: int = 0) -> Any:
+def _stack(tensors: tuple[Operand, ...], dim: int = 0) -> object:
     """Row-major but where the join that eager makes of it would be channels-last: of the tensors
     as they are, or, behind their last dimension, with one of size one more."""
     if not tensors:
@@ -217,7 +219,7 @@ def _embedding(
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> object:
     if len(weight.shape) != 2 or indices.dtype not in (torch.int64, torch.int32):
         return NotImplemented
     shape = (*indices.shape, weight.shape[1])
@@ -225,7 +227,7 @@ def _embedding(
 
 
 @rule(aten.index_select.default)
-def _index_select(x: Operand, dim: int, index: Operand) -> Any:
+def _index_select(x: Operand, dim: int, index: Operand) -> object:
     if not x.shape or len(index.shape) > 1:
         return NotImplemented
     dim = wrap_dim(dim, len(x.shape))
@@ -241,7 +243,7 @@ def _is_within(index: Operand, x: Operand, but: int | None) -> bool:
 
 
 @rule(aten.gather.default)
-def _gather(x: Operand, dim: int, index: Operand, *, sparse_grad: bool = False) -> Any:
+def _gather(x: Operand, dim: int, index: Operand, *, sparse_grad: bool = False) -> object:
     if len(x.shape) != len(index.shape) or index.dtype is not torch.int64:
         return NotImplemented
     if not _is_within(index, x, wrap_dim(dim, len(x.shape))):
@@ -268,7 +270,7 @@ def _lower_indices(
 @rule(aten.triu_indices.default)
 def _upper_indices(
     rows: Any, columns: Any, offset: Any = 0, *, dtype: object = None, **options: object
-) -> Any:
+) -> object:
     count = rows * columns - _in_lower_triangle(rows, columns, offset - 1)
     return _filled((2, count), dtype=dtype or torch.int64, **options)
 
@@ -311,7 +313,7 @@ def _pad(x: Operand, padding: Shape, value: object = 0) -> Any:
 
 
 @rule(aten.flip.default)
-def _flip(x: Operand, dims: Shape) -> Any:
+def _flip(x: Operand, dims: Shape) -> object:
     for dim in dims:
         wrap_dim(dim, len(x.shape))
     if len({wrap_dim(dim, len(x.shape)) for dim in dims}) != len(dims):
@@ -327,10 +329,10 @@ def _unsafe_view(x: Operand, shape: Shape) -> Any:
     return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)
 
 
-def _scatter_into(view: object) -> Callable[..., Any]:
+def _scatter_into(view: object) -> Callable[..., object]:
     """The rule of an operator that puts `source` at the places of a view of a copy of `x`."""
 
-    def rule_of_scatter(x: Operand, source: Operand, *where: object) -> Any:
+    def rule_of_scatter(x: Operand, source: Operand, *where: object) -> object:
         """The result has memory for each element: of an expanded operand, the meta kernels of
         PyTorch 2.11 give the operand's own strides."""
         _check_source(view, x, source, where)
@@ -371,7 +373,7 @@ for _scatter, _view in (
 
 
 @rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
-def _scatter_elements(x: Operand, dim: int, index: Operand, source: Any) -> Any:
+def _scatter_elements(x: Operand, dim: int, index: Operand, source: Any) -> object:
     rank = len(x.shape)
     if not is_contiguous(x.shape, x.stride) or len(index.shape) != rank:
         return NotImplemented
@@ -384,7 +386,7 @@ def _scatter_elements(x: Operand, dim: int, index: Operand, source: Any) -> Any:
 
 
 @rule(aten.roll.default)
-def _roll(x: Operand, shifts: object, dims: object = ()) -> Any:
+def _roll(x: Operand, shifts: object, dims: object = ()) -> object:
     """Of symbolic sizes, row-major: the result is, too. Probing finds no expression for sizes of
     several terms, such as those of padded windows."""
     shifts, dims = (n if isinstance(n, (list, tuple)) else (n,) for n in (shifts, dims))

@@ -61,7 +61,9 @@ def infer(op: torch._ops.OpOverload, args: Sequence[object], kwargs: dict[str, o
         return _of_meta(op, tuple(args), kwargs)
 
 
-def _of_meta(op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _of_meta(
+    op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     check_sizes(op, args)
     return correct(op, infer_by_meta(op, args, kwargs), args)
 
@@ -71,7 +73,7 @@ def _infer_symbolic(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     known: dict[object, object],
-) -> Any:
+) -> object:
     """known: what was found out in the same capture."""
     key = (op, freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
     if key not in known:
@@ -81,7 +83,12 @@ def _infer_symbolic(
     return known[key]
 
 
-def freeze(argument: object) -> Any:
+def freeze(
+    argument: object,
+) -> (
+    tuple[type[tuple[object, ...]] | type[list[object]], tuple[object, ...]]
+    | tuple[type[object], object]
+):
     """An argument as a key in which 1, 1.0 and True differ; nested tuples and lists alike."""
     if isinstance(argument, (tuple, list)):
         return (type(argument), tuple([freeze(a) for a in argument]))

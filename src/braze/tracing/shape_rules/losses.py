@@ -47,7 +47,7 @@ _NO_REDUCTION, _MEAN, _SUM = 0, 1, 2
 
 
 @rule(aten.nll_loss_forward.default)
-def _nll_loss(x: Operand, target: Operand, weight: Any, reduction: int, ignored: int) -> Any:
+def _nll_loss(x: Operand, target: Operand, weight: Any, reduction: int, ignored: int) -> object:
     rank = len(x.shape)
     if rank not in (1, 2) or len(target.shape) != rank - 1 or target.dtype is not torch.int64:
         return NotImplemented
@@ -88,7 +88,7 @@ def _elementwise_loss(
 
 
 @rule(aten.native_dropout_backward.default)
-def _native_dropout_backward(gradient: Operand, mask: Operand, scale: float) -> Any:
+def _native_dropout_backward(gradient: Operand, mask: Operand, scale: float) -> object:
     if gradient.device.type != "cpu":
         return NotImplemented
     kept = pointwise((gradient, mask), promoted((gradient, mask)))
@@ -112,7 +112,7 @@ def _layer_norm_backward(
     weight: Operand | None,
     bias: Operand | None,
     mask: object,
-) -> Any:
+) -> object:
     if x.dtype not in _WIDE or not x.shape or weight is None or bias is None:
         return NotImplemented
     if not (is_contiguous(x.shape, x.stride) and is_contiguous(gradient.shape, gradient.stride)):
@@ -132,7 +132,7 @@ def _batch_norm_backward(
     training: bool,
     epsilon: float,
     mask: Any,
-) -> Any:
+) -> object:
     dense = (
         x.dtype in _WIDE and x.device.type == "cpu" and (weight is not None or not any(mask[1:]))
     )
@@ -158,7 +158,7 @@ def _convolution_backward(
     output_padding: Shape,
     groups: int,
     mask: object,
-) -> Any:
+) -> object:
     plain = all(is_contiguous(t.shape, t.stride) for t in (gradient, x, weight))
     if not plain or x.device.type != "cpu" or x.dtype not in _WIDE or 0 in x.shape:
         return NotImplemented
@@ -173,7 +173,7 @@ def _convolution_backward(
     aten.avg_pool2d_backward.default,
     aten._adaptive_avg_pool2d_backward.default,
 )
-def _pool_backward(gradient: Operand, x: Operand, *rest: object) -> Any:
+def _pool_backward(gradient: Operand, x: Operand, *rest: object) -> object:
     return _image(x) if len(x.shape) == 4 and 0 not in x.shape else NotImplemented
 
 
@@ -188,7 +188,7 @@ def _flash_attention_backward(
     value: Operand,
     *rest: object,
     **o: object,
-) -> Any:
+) -> object:
     if query.dtype not in _WIDE or len(query.shape) != 4:
         return NotImplemented
     return tuple(_heads_inside(x) for x in (query, key, value))
@@ -201,14 +201,14 @@ def _heads_inside(x: Operand) -> TensorType:
 
 
 @rule(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
-def _softmax_backward(gradient: Operand, output: Operand, dim: int, dtype: torch.dtype) -> Any:
+def _softmax_backward(gradient: Operand, output: Operand, dim: int, dtype: torch.dtype) -> object:
     if gradient.dtype is not dtype or output.shape != gradient.shape:
         return NotImplemented
     return contiguous(dtype, gradient.shape, gradient.device)
 
 
 @rule(aten._safe_softmax.default)
-def _safe_softmax(x: Operand, dim: int, dtype: torch.dtype | None = None) -> Any:
+def _safe_softmax(x: Operand, dim: int, dtype: torch.dtype | None = None) -> object:
     if dtype not in (None, x.dtype) or not is_contiguous(x.shape, x.stride):
         return NotImplemented
     wrap_dim(dim, len(x.shape))

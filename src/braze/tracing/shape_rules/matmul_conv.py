@@ -103,14 +103,14 @@ def _baddbmm(
 
 
 @rule(aten.mv.default)
-def _mv(a: Operand, x: Operand) -> Any:
+def _mv(a: Operand, x: Operand) -> object:
     if len(a.shape) != 2 or len(x.shape) != 1 or a.shape[1] != x.shape[0] or a.dtype != x.dtype:
         return NotImplemented
     return contiguous(a.dtype, (a.shape[0],), common_device((a, x)))
 
 
 @rule(aten.dot.default)
-def _dot(a: Operand, b: Operand) -> Any:
+def _dot(a: Operand, b: Operand) -> object:
     if len(a.shape) != 1 or a.shape != b.shape or a.dtype != b.dtype:
         return NotImplemented
     return contiguous(a.dtype, (), common_device((a, b)))
@@ -127,7 +127,7 @@ def _convolution(
     transposed: bool,
     output_padding: Shape,
     groups: int,
-) -> Any:
+) -> object:
     rank = len(x.shape) - 2
     fits = len(weight.shape) == len(x.shape) and rank in (1, 2, 3) and 0 not in x.shape
     if transposed or not fits or x.device.type not in ("cpu", "cuda") or rank == 3:
@@ -163,7 +163,7 @@ def _convolves_channels_last(x: Operand) -> bool:
 
 
 @rule(aten.native_layer_norm.default)
-def _layer_norm(x: Operand, normalized: Shape, weight: Any, bias: Any, epsilon: float) -> Any:
+def _layer_norm(x: Operand, normalized: Shape, weight: Any, bias: Any, epsilon: float) -> object:
     lead = len(x.shape) - len(normalized)
     if x.dtype not in (torch.float32, torch.float64) or lead < 0:
         return NotImplemented
@@ -185,7 +185,7 @@ def _group_norm(
     spatial: int,
     groups: int,
     epsilon: float,
-) -> Any:
+) -> object:
     if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     steps = suggested_stride(x.shape, x.stride)
@@ -210,7 +210,7 @@ def _batch_norm_eval(
     variance: object,
     momentum: object,
     epsilon: object,
-) -> Any:
+) -> object:
     if not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
     empty = contiguous(x.dtype, (0,), x.device)
@@ -227,7 +227,7 @@ def _batch_norm_train(
     training: bool,
     momentum: object,
     epsilon: object,
-) -> Any:
+) -> object:
     if not training or 0 in x.shape or not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
     statistics = contiguous(x.dtype, (x.shape[1],), x.device)
@@ -253,7 +253,7 @@ def _like_image(x: Operand) -> TensorType:
 @rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention(
     query: Operand, key: Operand, value: Operand, *rest: object, **options: object
-) -> Any:
+) -> object:
     if query.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     batch, heads, length, width = query.shape
@@ -281,7 +281,7 @@ def _efficient_attention(
     computes_sums: bool,
     *rest: object,
     **options: object,
-) -> Any:
+) -> tuple[TensorType, TensorType, TensorType, TensorType]:
     """Sums are padded to whole warps, which no probing at a few near sizes finds out."""
     batch, heads, length, _ = query.shape
     out = contiguous(query.dtype, (batch, length, heads, value.shape[-1]), query.device)
@@ -302,7 +302,7 @@ _WARP = 32
 
 
 @rule(aten.native_dropout.default)
-def _dropout(x: Operand, p: float, train: bool | None) -> Any:
+def _dropout(x: Operand, p: float, train: bool | None) -> object:
     if not is_contiguous(x.shape, x.stride):
         return NotImplemented
     return x if not x.requires_grad else contiguous(x.dtype, x.shape, x.device), contiguous(
@@ -377,7 +377,7 @@ def _like_format(x: Operand, shape: Shape) -> Shape:
 
 
 @rule(aten._adaptive_avg_pool2d.default)
-def _adaptive_pool(x: Operand, size: Shape) -> Any:
+def _adaptive_pool(x: Operand, size: Shape) -> object:
     if len(x.shape) != 4 or 0 in x.shape:
         return NotImplemented
     shape = (*x.shape[:2], *size)
@@ -385,7 +385,7 @@ def _adaptive_pool(x: Operand, size: Shape) -> Any:
 
 
 @rule(aten.pixel_shuffle.default)
-def _pixel_shuffle(x: Operand, factor: int) -> Any:
+def _pixel_shuffle(x: Operand, factor: int) -> object:
     if len(x.shape) < 3 or factor <= 0 or 0 in x.shape or not _is_row_major(x):
         return NotImplemented
     *lead, channels, height, width = x.shape
@@ -396,7 +396,7 @@ def _pixel_shuffle(x: Operand, factor: int) -> Any:
 
 
 @rule(aten.pixel_unshuffle.default)
-def _pixel_unshuffle(x: Operand, factor: int) -> Any:
+def _pixel_unshuffle(x: Operand, factor: int) -> object:
     if len(x.shape) < 3 or factor <= 0 or 0 in x.shape or not _is_row_major(x):
         return NotImplemented
     *lead, channels, height, width = x.shape
@@ -433,7 +433,7 @@ def _image_to_columns(
 @rule(aten.col2im.default)
 def _columns_to_image(
     x: Operand, size: Shape, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
-) -> Any:
+) -> object:
     if len(x.shape) != 3 or 0 in x.shape:
         return NotImplemented
     count = _blocks(size, kernel, dilation, padding, stride)
@@ -453,7 +453,7 @@ def _is_row_major(x: Operand) -> bool:
 @rule(aten.upsample_nearest2d.default)
 def _upsample(
     x: Operand, size: Shape, scale_height: float | None = None, scale_width: object = None
-) -> Any:
+) -> object:
     if len(x.shape) != 4 or 0 in x.shape:
         return NotImplemented
     shape = (*x.shape[:2], *size)

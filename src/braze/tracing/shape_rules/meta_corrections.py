@@ -28,7 +28,7 @@ from braze.tracing.shape_rules.strides import (
 )
 
 
-def correct(op: torch._ops.OpOverload, result: object, args: tuple[object, ...]) -> Any:
+def correct(op: torch._ops.OpOverload, result: object, args: tuple[object, ...]) -> object:
     """The result of `op` on the CPU, given what its meta kernel says."""
     correction = _CORRECTIONS.get(op)
     if correction is None:
@@ -45,7 +45,7 @@ def correct(op: torch._ops.OpOverload, result: object, args: tuple[object, ...])
 def _column_major(position: int) -> Callable[[Any, Any], Any]:
     """The matrices of one of the results lie column by column, as LAPACK makes them."""
 
-    def correction(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
+    def correction(result: tuple[Operand, ...], args: tuple[object, ...]) -> tuple[object, ...]:
         made = result[position]
         *batch, rows, columns = made.shape
         *steps, column, row = contiguous_stride((*batch, columns, rows))
@@ -78,7 +78,7 @@ def _no_statistics(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any
 def _like(position: int) -> Callable[[Any, Any], Any]:
     """Channels last where that argument is."""
 
-    def correction(result: Operand, args: tuple[Any, ...]) -> Any:
+    def correction(result: Operand, args: tuple[Any, ...]) -> Operand | TensorType:
         if not suggests_channels_last(args[position].shape, args[position].stride):
             return result
         return _channels_last(result)
@@ -86,7 +86,7 @@ def _like(position: int) -> Callable[[Any, Any], Any]:
     return correction
 
 
-def _suggested(result: Operand, args: tuple[Any, ...]) -> Any:
+def _suggested(result: Operand, args: tuple[Any, ...]) -> TensorType:
     """In the format that the image suggests, also where the operator moves nothing."""
     stride = suggested_stride(args[0].shape, args[0].stride)
     return tensor_type(result.dtype, result.shape, stride, result.device)
@@ -96,7 +96,7 @@ def _channels_last(made: Operand) -> TensorType:
     return tensor_type(made.dtype, made.shape, channels_last_stride(made.shape), made.device)
 
 
-def _convolved(result: Operand, args: tuple[Any, ...]) -> Any:
+def _convolved(result: Operand, args: tuple[Any, ...]) -> Operand | TensorType:
     """Channels last where the image or the weights are; volumes only where oneDNN takes them, and
     rows only where the weights are: the kernel makes images of one row of contiguous rows."""
     if len(result.shape) == 5 and result.dtype is not torch.float32:
@@ -110,7 +110,7 @@ def _convolved(result: Operand, args: tuple[Any, ...]) -> Any:
     return _channels_last(result)
 
 
-def _gradients_of_convolution(result: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+def _gradients_of_convolution(result: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[object, ...]:
     """Those of the image and of the weights lie as `_convolved` has it."""
     weights = args[2]
     if len(weights.shape) == 5 and weights.dtype is not torch.float32:
@@ -137,15 +137,15 @@ def _normalized_with_statistics(result: tuple[Operand, ...], args: tuple[object,
     return _normalized(_statistics(result, args), args)
 
 
-def _first_row_major(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
+def _first_row_major(result: tuple[Operand, ...], args: tuple[object, ...]) -> tuple[object, ...]:
     return _row_major(result[0], args), *result[1:]
 
 
-def _row_major(result: Operand, args: tuple[object, ...]) -> Any:
+def _row_major(result: Operand, args: tuple[object, ...]) -> TensorType:
     return contiguous(result.dtype, result.shape, result.device)
 
 
-def _rolled(result: Operand, args: tuple[Any, ...]) -> Any:
+def _rolled(result: Operand, args: tuple[Any, ...]) -> object:
     """Pieces behind each other, in the format of all of them; what does not move, and what moves as
     one row of elements, is a row-major copy."""
     image, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else ()
@@ -157,11 +157,11 @@ def _rolled(result: Operand, args: tuple[Any, ...]) -> Any:
     return _channels_last(result)
 
 
-def _row_major_of_complex(result: Operand, args: tuple[Any, ...]) -> Any:
+def _row_major_of_complex(result: Operand, args: tuple[Any, ...]) -> object:
     return _row_major(result, args) if args[0].dtype.is_complex else result
 
 
-def _transformed_last(result: Operand, args: tuple[Any, ...]) -> Any:
+def _transformed_last(result: Operand, args: tuple[Any, ...]) -> Operand | TensorType:
     """Batch dimensions outermost, then those transformed, in the order asked for."""
     image, dims = args[0], args[1]
     if not 1 < len(dims) <= 3 or not is_contiguous(image.shape, image.stride):
@@ -173,7 +173,7 @@ def _transformed_last(result: Operand, args: tuple[Any, ...]) -> Any:
     return tensor_type(result.dtype, result.shape, stride, result.device)
 
 
-def _gradients_of_a_layer(result: tuple[Operand, ...], args: tuple[Any, ...]) -> Any:
+def _gradients_of_a_layer(result: tuple[Operand, ...], args: tuple[Any, ...]) -> tuple[object, ...]:
     """oneDNN's backward makes the gradient of a bias also where there is none: C++ passes the
     weights once more in its place, whose shapes the meta kernel takes before PyTorch 2.13."""
     weights = args[1]
@@ -181,7 +181,7 @@ def _gradients_of_a_layer(result: tuple[Operand, ...], args: tuple[Any, ...]) ->
     return (*result[:3], bias, bias, *result[5:])
 
 
-def _of_columns(result: Operand, args: tuple[Any, ...]) -> Any:
+def _of_columns(result: Operand, args: tuple[Any, ...]) -> Operand:
     """A product with no columns: the kernel only scales the bias, and gives it as it lies."""
     bias, matrix = args[0], args[1]
     if matrix.shape[1] == 0 and 0 not in result.shape and bias.shape != result.shape:
@@ -192,7 +192,7 @@ def _of_columns(result: Operand, args: tuple[Any, ...]) -> Any:
 def _bags(is_forward_only: bool) -> Callable[[Any, Any], Any]:
     """What the backward reads beside the sums, means or largest of bags."""
 
-    def correction(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
+    def correction(result: tuple[Operand, ...], args: tuple[object, ...]) -> tuple[object, ...]:
         given: list[Any] = [*args, *_OF_BAGS[len(args) :]]
         weight, words, starts, _, mode, _, weights, _, padding = given
         output, device = result[0], result[0].device
@@ -210,7 +210,9 @@ _OF_BAGS = (None, None, None, False, 0, False, None, False, -1)
 _SUMMED_FAST = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _row_major_or_none(result: tuple[Operand, ...], args: tuple[object, ...]) -> Any:
+def _row_major_or_none(
+    result: tuple[Operand, ...], args: tuple[object, ...]
+) -> tuple[object, Operand | None]:
     """Probabilities that are not asked for are undefined; the meta kernel gives an empty tensor."""
     made, weights = result
     return _row_major(made, args), None if weights.shape == (0,) else weights

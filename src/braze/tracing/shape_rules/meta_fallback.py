@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ _CPU = torch.device("cpu")
 
 def infer_by_meta(
     op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """The result of `op` with TensorType in place of tensors, nested as the operator returns it.
 
     Errors that eager would raise for these arguments (shapes that do not fit) are raised as they
@@ -66,7 +65,7 @@ def _refuse_as_kernel(
 
 def _of_kernel(
     op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], error: Exception
-) -> Any:
+) -> object:
     """What the kernel itself makes of zeros. Raises Untraceable for tensors on other devices, and
     where there are more than a few zeros to make."""
     tensors = _tensors((*args, *kwargs.values()))
@@ -78,7 +77,7 @@ def _of_kernel(
 _MOST_ZEROS = 1 << 20
 
 
-def _of_zeros(argument: object) -> Any:
+def _of_zeros(argument: object) -> object:
     if type(argument) is TensorType:
         kind = as_operand(argument)
         return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=_CPU).zero_()
@@ -87,7 +86,7 @@ def _of_zeros(argument: object) -> Any:
     return argument
 
 
-def _of_one_element(argument: object) -> Any:
+def _of_one_element(argument: object) -> object:
     if type(argument) is TensorType:
         one = torch.empty((), dtype=argument.dtype, device=_CPU)
         return one.expand(as_operand(argument).shape)
@@ -151,7 +150,7 @@ def _has_tensor(argument: object) -> bool:
     return type(argument) is TensorType
 
 
-def _to_meta(argument: object) -> Any:
+def _to_meta(argument: object) -> object:
     if type(argument) is TensorType:
         kind = as_operand(argument)
         return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=_META)
@@ -160,7 +159,7 @@ def _to_meta(argument: object) -> Any:
     return argument
 
 
-def _from_meta(op: torch._ops.OpOverload, result: object, device: torch.device) -> Any:
+def _from_meta(op: torch._ops.OpOverload, result: object, device: torch.device) -> object:
     if isinstance(result, torch.Tensor):
         if result.layout is not torch.strided:
             raise Untraceable(f"{op} returns a {result.layout} tensor")
@@ -176,7 +175,7 @@ def infer_view_by_meta(
     offset: int,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> tuple[object, ...]:
     """(type, storage offset) of the view, or a tuple of those, nested as the operator returns."""
     kind = as_operand(viewed)
     shape, stride = kind.shape, kind.stride

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,9 +10,12 @@ from braze.compat.torch.aten import aten
 from braze.tracing.shape_rules.registry import rule
 from braze.tracing.shape_rules.strides import Operand, contiguous, contiguous_stride, tensor_type
 
+if TYPE_CHECKING:
+    from braze.ir.types import TensorType
+
 
 @rule(aten.geqrf.default)
-def _geqrf(matrix: Operand) -> Any:
+def _geqrf(matrix: Operand) -> tuple[TensorType, TensorType]:
     *batch, rows, columns = matrix.shape
     *steps, column, row = contiguous_stride((*batch, columns, rows))
     factors = tensor_type(matrix.dtype, matrix.shape, (*steps, row, column), matrix.device)
@@ -21,29 +24,31 @@ def _geqrf(matrix: Operand) -> Any:
 
 
 @rule(aten.histogram.bin_ct)
-def _histogram(image: Operand, bins: int = 100, **options: object) -> Any:
+def _histogram(image: Operand, bins: int = 100, **options: object) -> tuple[TensorType, TensorType]:
     counts = contiguous(image.dtype, (bins,), image.device)
     return counts, contiguous(image.dtype, (bins + 1,), image.device)
 
 
 @rule(aten.histogram.bins_tensor)
-def _histogram_of_edges(image: Operand, bins: Operand, **options: object) -> Any:
+def _histogram_of_edges(
+    image: Operand, bins: Operand, **options: object
+) -> tuple[TensorType, TensorType]:
     counts = contiguous(image.dtype, (bins.shape[0] - 1,), image.device)
     return counts, contiguous(image.dtype, bins.shape, image.device)
 
 
 @rule(aten._histogramdd_bin_edges.default)
-def _histogram_edges(image: Operand, bins: Any, **options: object) -> Any:
+def _histogram_edges(image: Operand, bins: Any, **options: object) -> tuple[object, ...]:
     return tuple(contiguous(image.dtype, (count + 1,), image.device) for count in bins)
 
 
 @rule(aten._histogramdd_from_bin_cts.default)
-def _histogram_of_counts(image: Operand, bins: Any, **options: object) -> Any:
+def _histogram_of_counts(image: Operand, bins: Any, **options: object) -> TensorType:
     return contiguous(image.dtype, tuple(bins), image.device)
 
 
 @rule(aten._histogramdd_from_bin_tensors.default)
-def _histogram_of_tensors(image: Operand, bins: Any, **options: object) -> Any:
+def _histogram_of_tensors(image: Operand, bins: Any, **options: object) -> TensorType:
     shape = tuple(edges.shape[0] - 1 for edges in bins)
     return contiguous(image.dtype, shape, image.device)
 
@@ -54,7 +59,7 @@ def _histogram_of_tensors(image: Operand, bins: Any, **options: object) -> Any:
     aten._standard_gamma_grad.default,
     aten._dirichlet_grad.default,
 )
-def _of_distribution(first: Operand, *others: object, **options: object) -> Any:
+def _of_distribution(first: Operand, *others: object, **options: object) -> object:
     """Samples of distributions and their gradients; the program has expanded what they take."""
     if any(hasattr(x, "shape") and tuple(x.shape) != tuple(first.shape) for x in others):
         return NotImplemented
@@ -64,7 +69,7 @@ def _of_distribution(first: Operand, *others: object, **options: object) -> Any:
 @rule(aten.linalg_lstsq.default)
 def _least_squares(
     matrix: Operand, right: Operand, rcond: float | None = None, *, driver: str | None = None
-) -> Any:
+) -> object:
     """On a CPU, by the drivers that are asked for no residuals that depend on the rank."""
     device, dtype = matrix.device, matrix.dtype
     driver = driver or "gelsy"
@@ -92,7 +97,9 @@ def _least_squares(
     aten.multilabel_margin_loss_backward.default,
     aten.fractional_max_pool3d_backward.default,
 )
-def _gradient_of_input(grad: Operand, self: Operand, *rest: object, **options: object) -> Any:
+def _gradient_of_input(
+    grad: Operand, self: Operand, *rest: object, **options: object
+) -> TensorType:
     return contiguous(self.dtype, self.shape, self.device)
 
 
@@ -102,7 +109,7 @@ def _gradient_of_input(grad: Operand, self: Operand, *rest: object, **options: o
     aten._fused_adamw.default,
     aten._fused_adamw.tensor_lr,
 )
-def _adam(*lists: Any, **options: object) -> Any:
+def _adam(*lists: Any, **options: object) -> tuple[object, ...]:
     *updated, _steps = lists
     return tuple(map(tuple, updated))
 
@@ -113,5 +120,5 @@ def _adam(*lists: Any, **options: object) -> Any:
     aten._fused_adagrad.default,
     aten._fused_adagrad.tensor_lr,
 )
-def _updated(*lists: Any, **options: object) -> Any:
+def _updated(*lists: Any, **options: object) -> tuple[object, ...]:
     return tuple(map(tuple, lists))

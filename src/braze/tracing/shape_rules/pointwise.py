@@ -60,7 +60,7 @@ def _converted(
     ]
 
 
-def _overloads(packets: str) -> list[Any]:
+def _overloads(packets: str) -> list[object]:
     return list(named_operators(packets).values())
 
 
@@ -210,7 +210,7 @@ def _ldexp(x: Operand, exponent: Operand) -> TensorType:
 
 
 @rule(aten.heaviside.default)
-def _heaviside(x: Operand, values: Operand) -> Any:
+def _heaviside(x: Operand, values: Operand) -> object:
     if x.dtype is not values.dtype or x.dtype.is_complex:
         return NotImplemented
     return pointwise((x, values), x.dtype)
@@ -241,7 +241,7 @@ def _gradient_second(gradient: Operand, x: Operand, *rest: Any) -> TensorType:
 
 
 @rule(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
-def _where(condition: Operand, a: object, b: object) -> Any:
+def _where(condition: Operand, a: object, b: object) -> object:
     if type(a) is not TensorType or type(b) is not TensorType:
         return NotImplemented
     return pointwise((condition, a, b), promoted((a, b)), kept=1)
@@ -311,5 +311,5 @@ def _like(
 
 
 @rule(aten.full_like.default)
-def _full_like(x: Operand, value: object, **options: Any) -> Any:
+def _full_like(x: Operand, value: object, **options: Any) -> object:
     return _like(x, **options)

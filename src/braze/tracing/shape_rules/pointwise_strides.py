@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from braze.shapes.conditions import known_equality, known_less
 from braze.shapes.demands import is_computed
@@ -84,7 +84,7 @@ def _answering(shape: Shape, strides: list[Shape], answers: list[int]) -> _Compa
     return compare
 
 
-def _places(shape: Shape, order: list[int]) -> tuple[Any, ...]:
+def _places(shape: Shape, order: list[int]) -> tuple[object, ...]:
     """What strides depend on: the dimensions of other sizes than one in their order, and behind how
     many of them each of the others is."""
     longer = [dim for dim in order if not _is_one(shape[dim])]

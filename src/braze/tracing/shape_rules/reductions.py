@@ -35,7 +35,7 @@ def reduced(x: Operand, dims: object, keepdim: bool, dtype: torch.dtype) -> Any:
     return _row_major(x, dims, keepdim, dtype)
 
 
-def _row_major(x: Operand, dims: object, keepdim: bool, dtype: torch.dtype) -> Any:
+def _row_major(x: Operand, dims: object, keepdim: bool, dtype: torch.dtype) -> TensorType:
     """The same where the result is row-major whatever the operand's strides are."""
     shape = x.shape
     gone = _dims(dims, len(shape))
@@ -58,12 +58,12 @@ def _sum_all(x: Operand, *, dtype: torch.dtype | None = None) -> TensorType:
 
 
 @rule(aten.sum.dim_IntList, aten.prod.dim_int)
-def _sum(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _sum(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> object:
     return _row_major(x, dims, keepdim, _sum_dtype(x, dtype))
 
 
 @rule(aten.mean.default)
-def _mean_all(x: Operand, *, dtype: torch.dtype | None = None) -> Any:
+def _mean_all(x: Operand, *, dtype: torch.dtype | None = None) -> object:
     dtype = dtype or x.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return NotImplemented
@@ -71,7 +71,7 @@ def _mean_all(x: Operand, *, dtype: torch.dtype | None = None) -> Any:
 
 
 @rule(aten.mean.dim)
-def _mean(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _mean(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> object:
     dtype = dtype or x.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return NotImplemented
@@ -84,19 +84,19 @@ def _is_empty(x: Operand) -> bool:
 
 
 @rule(aten.amax.default, aten.amin.default)
-def _extreme(x: Operand, dims: object = (), keepdim: bool = False) -> Any:
+def _extreme(x: Operand, dims: object = (), keepdim: bool = False) -> object:
     if _is_empty(x):
         return NotImplemented
     return _row_major(x, dims, keepdim, x.dtype)
 
 
 @rule(aten.max.default)
-def _largest(x: Operand) -> Any:
+def _largest(x: Operand) -> TensorType:
     return _extreme_all(x, "max")
 
 
 @rule(aten.min.default)
-def _smallest(x: Operand) -> Any:
+def _smallest(x: Operand) -> TensorType:
     return _extreme_all(x, "min")
 
 
@@ -118,7 +118,7 @@ def _extreme_dim(x: Operand, dim: int, keepdim: bool = False) -> Any:
 
 
 @rule(aten.argmax.default, aten.argmin.default)
-def _argmax(x: Operand, dim: int | None = None, keepdim: bool = False) -> Any:
+def _argmax(x: Operand, dim: int | None = None, keepdim: bool = False) -> object:
     if _is_empty(x):
         return NotImplemented
     return reduced(x, dim, keepdim, torch.int64)
@@ -131,14 +131,14 @@ def _any(x: Operand) -> TensorType:
 
 
 @rule(aten.any.dim, aten.all.dim)
-def _any_dim(x: Operand, dim: int, keepdim: bool = False) -> Any:
+def _any_dim(x: Operand, dim: int, keepdim: bool = False) -> object:
     return reduced(x, dim, keepdim, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
 
 
 @rule(aten.var.correction, aten.std.correction)
 def _variance(
     x: Operand, dims: object = None, *, correction: object = None, keepdim: bool = False
-) -> Any:
+) -> object:
     if not x.dtype.is_floating_point:
         return NotImplemented
     return reduced(x, dims, keepdim, x.dtype)
@@ -147,7 +147,7 @@ def _variance(
 @rule(aten.var_mean.correction, aten.std_mean.correction)
 def _variance_mean(
     x: Operand, dims: object = None, *, correction: object = None, keepdim: bool = False
-) -> Any:
+) -> object:
     if not x.dtype.is_floating_point:
         return NotImplemented
     result = reduced(x, dims, keepdim, x.dtype)
@@ -168,7 +168,7 @@ def _scan(x: Operand, dim: int, *, dtype: torch.dtype | None = None) -> TensorTy
 
 
 @rule(aten.topk.default)
-def _topk(x: Operand, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def _topk(x: Operand, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> object:
     rank = len(x.shape)
     dim = wrap_dim(dim, rank)
     if rank and k > x.shape[dim]:
@@ -188,7 +188,7 @@ def _vector_norm(
     keepdim: bool = False,
     *,
     dtype: object = None,
-) -> Any:
+) -> object:
     if dtype is not None or not x.dtype.is_floating_point or 0 in x.shape:
         return NotImplemented
     return _row_major(x, dims, keepdim, floating(x.dtype))

@@ -325,7 +325,7 @@ def _slice(
 
 
 @_view_rule(aten.diagonal.default)
-def _diagonal(x: Operand, offset: int, shift: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal(x: Operand, offset: int, shift: int = 0, dim1: int = 0, dim2: int = 1) -> object:
     rank = len(x.shape)
     dim1, dim2 = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
     if dim1 == dim2:
@@ -345,7 +345,7 @@ _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 @_view_rule(aten.view_as_real.default)
-def _view_as_real(x: Operand, offset: int) -> Any:
+def _view_as_real(x: Operand, offset: int) -> object:
     """Real and imaginary parts side by side, in elements of half the size."""
     if x.dtype not in _REAL:
         return NotImplemented
@@ -354,7 +354,7 @@ def _view_as_real(x: Operand, offset: int) -> Any:
 
 
 @_view_rule(aten.view_as_complex.default)
-def _view_as_complex(x: Operand, offset: int) -> Any:
+def _view_as_complex(x: Operand, offset: int) -> object:
     """Only of pairs that lie side by side, at even places; eager says which are not."""
     dtype = _COMPLEX.get(x.dtype)
     if dtype is None or not x.shape or x.shape[-1] != 2 or x.stride[-1] != 1:
@@ -375,7 +375,7 @@ def _unbind(x: Operand, offset: int, dim: int = 0) -> tuple[View, ...]:
 
 
 @_view_rule(aten.split.Tensor)
-def _split(x: Operand, offset: int, size: int, dim: int = 0) -> Any:
+def _split(x: Operand, offset: int, size: int, dim: int = 0) -> object:
     dim = wrap_dim(dim, len(x.shape))
     total: int = x.shape[dim]
     if size <= 0 or not total:
@@ -391,7 +391,7 @@ def piece_count(total: Any, size: Any) -> int:
 
 
 @_view_rule(aten.split_with_sizes.default)
-def _split_with_sizes(x: Operand, offset: int, sizes: Shape, dim: int = 0) -> Any:
+def _split_with_sizes(x: Operand, offset: int, sizes: Shape, dim: int = 0) -> tuple[object, ...]:
     dim = wrap_dim(dim, len(x.shape))
     if not must_equal(sum(sizes), x.shape[dim]):
         raise RuntimeError(
@@ -407,7 +407,7 @@ def _split_with_sizes(x: Operand, offset: int, sizes: Shape, dim: int = 0) -> An
 
 
 @_view_rule(aten.unfold.default)
-def _unfold(x: Operand, offset: int, dim: int, size: int, step: int) -> Any:
+def _unfold(x: Operand, offset: int, dim: int, size: int, step: int) -> object:
     if not x.shape:
         return NotImplemented
     dim = wrap_dim(dim, len(x.shape))

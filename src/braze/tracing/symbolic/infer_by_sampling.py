@@ -42,7 +42,7 @@ Infer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 Ask = Callable[[Mapping[Symbol, int]], Any]
 
 
-def infer_by_probing(infer: Infer, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def infer_by_probing(infer: Infer, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """What `infer` gives for numbers, for arguments with symbolic sizes."""
     sizes = list(dict.fromkeys(_sizes_in((args, kwargs))))
     facts: Facts = sizes[0].facts
@@ -103,7 +103,7 @@ def _are_conditions_met(
 
 def _fitted_to_probes(
     facts: Facts, sizes: Sequence[SymbolicSize], first: object, ask: Ask
-) -> tuple[Any] | None:
+) -> tuple[object] | None:
     """(The result in symbols,) that all probes agree with. Where those with smaller sizes than at
     hand do not, it is that of the others, and sizes are as large as now at least."""
     values = [facts.hints, *itertools.islice(_known_probes(facts, sizes), _PROBES)]
@@ -149,7 +149,7 @@ def _check_small(
             facts.require_other(size.now(), small)
 
 
-def _shapes(result: object) -> Any:
+def _shapes(result: object) -> tuple[object, ...] | None:
     if isinstance(result, (tuple, list)):
         return tuple(map(_shapes, result))
     return result.shape if isinstance(result, TensorType) else None
@@ -341,7 +341,7 @@ def _line(values: Sequence[int], numbers: Sequence[int]) -> tuple[int, int] | No
     return (factor, constant) if fits else None
 
 
-def _fitted(results: Sequence[Any], candidates: _Candidates) -> tuple[Any] | None:
+def _fitted(results: Sequence[Any], candidates: _Candidates) -> tuple[object] | None:
     """(the result in symbols,) that agrees with every probe's; None where nothing does."""
     first = results[0]
     if isinstance(first, (tuple, list)):
@@ -370,7 +370,7 @@ def _fitted(results: Sequence[Any], candidates: _Candidates) -> tuple[Any] | Non
 
 def _strides(
     results: Sequence[Any], shape: Sequence[Any], candidates: _Candidates
-) -> tuple[Any, ...] | None:
+) -> tuple[object, ...] | None:
     """Strides as products of sizes inside, or as one of the arguments' numbers."""
     rank = len(shape)
     columns = [[r.stride[d] for r in results] for d in range(rank)]

@@ -46,7 +46,7 @@ def known_size(tracer: Tracer, fake: object) -> SymbolicSize | None:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _evaluate(value: Value, recorder: GraphRecorder, literals: dict[Value, torch.Tensor]) -> Any:
+def _evaluate(value: Value, recorder: GraphRecorder, literals: dict[Value, torch.Tensor]) -> object:
     kind = value.type
     if not isinstance(kind, TensorType) or kind.dtype is not torch.int64 or kind.device != _CPU:
         return None
@@ -71,40 +71,40 @@ def _same(number: object, *further: object, **options: object) -> Any:
     return number if _is_integer(number) else None
 
 
-def _full(shape: Sequence[object], number: object, **options: object) -> Any:
+def _full(shape: Sequence[object], number: object, **options: object) -> object:
     return _same(number)
 
 
-def _added(left: object, right: Any, alpha: Any = 1) -> Any:
+def _added(left: object, right: Any, alpha: Any = 1) -> object:
     return left + alpha * right if _is_integer(left, right, alpha) else None
 
 
-def _subtracted(left: object, right: Any, alpha: object = 1) -> Any:
+def _subtracted(left: object, right: Any, alpha: object = 1) -> object:
     return _added(left, -right, alpha)
 
 
-def _multiplied(left: Any, right: Any) -> Any:
+def _multiplied(left: Any, right: Any) -> object:
     return left * right if _is_integer(left, right) else None
 
 
-def _divided(left: Any, right: Any, rounding_mode: str | None = None) -> Any:
+def _divided(left: Any, right: Any, rounding_mode: str | None = None) -> object:
     """Where both ways of rounding give the same."""
     if rounding_mode is None or not _is_integer(left, right):
         return None
     return left // right if _is_known(left, 0) and _is_known(right, 1) else None
 
 
-def _floor_divided(left: object, right: object) -> Any:
+def _floor_divided(left: object, right: object) -> object:
     return _divided(left, right, "floor")
 
 
-def _remainder(left: Any, right: Any) -> Any:
+def _remainder(left: Any, right: Any) -> object:
     if not _is_integer(left, right) or not _is_known(right, 1):
         return None
     return left % right
 
 
-def _negated(number: Any) -> Any:
+def _negated(number: Any) -> object:
     return -number
 
 

@@ -251,7 +251,7 @@ class Expressions(SizeRewriter):
         made = renamed(expr, self._final)
         return substitute(expr, self._final) if made is None else made
 
-    def _expression(self, size: Any) -> Any:
+    def _expression(self, size: Any) -> object:
         if type(size) is not SymbolicSize:
             if not isinstance(size, SymbolicSize):
                 return size
@@ -285,7 +285,7 @@ def retraced(graph: Graph) -> tuple[Graph, Facts]:
     for symbol, expr in derived.items():
         facts.wrap_value(symbol, expr)
 
-    def live(size: object) -> Any:
+    def live(size: object) -> object:
         return of_expression(facts, size) if type(size) is Expr else size
 
     return SizeRewriter(live).rewritten(graph), facts

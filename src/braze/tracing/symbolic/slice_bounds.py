@@ -43,7 +43,7 @@ _SELECTS = {
 BOUNDED = frozenset((*_SLICES, *_SELECTS))
 
 
-def counted_from_start(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def counted_from_start(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[object, ...]:
     """The arguments with plain bounds, where a size or a bound is symbolic."""
     is_slice = op in _SLICES
     shape_at, dim_at = (_SLICES if is_slice else _SELECTS)[op]
@@ -73,7 +73,7 @@ def slice_range(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return start, _lesser(_greater(end + size if end < 0 else end, start), size)
 
 
-def _from_end(size: Any, count: Any) -> Any:
+def _from_end(size: Any, count: Any) -> object:
     """Where the last `count` of a dimension begin, or all of it."""
     if _is_left_open(size, count):
         return size - plain_size(symbolic_minimum(size, count))
@@ -98,15 +98,15 @@ def _is_marked(size: SymbolicSize) -> bool:
     return any(u.strict and u.symbol in named for u in size.facts.unknowns.values())
 
 
-def _lesser(a: Any, b: Any) -> Any:
+def _lesser(a: Any, b: Any) -> object:
     return plain_size(symbolic_minimum(a, b)) if is_computed(a, b) else min(a, b)
 
 
-def _greater(a: Any, b: Any) -> Any:
+def _greater(a: Any, b: Any) -> object:
     return plain_size(symbolic_maximum(a, b)) if is_computed(a, b) else max(a, b)
 
 
-def _shape(argument: Any) -> Sequence[Any]:
+def _shape(argument: Any) -> Sequence[object]:
     if isinstance(argument, torch.Tensor):
         place = getattr(argument, "place", None)
         return argument.shape if place is None else place.type.shape

@@ -123,13 +123,13 @@ class SymbolicFloat(torch.SymFloat):
     def __format__(self, spec: str) -> str:
         return format(float(self), spec)
 
-    def __round__(self, digits: int | None = None) -> Any:
+    def __round__(self, digits: int | None = None) -> float | int:
         return round(float(self), digits)
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> SymbolicFloat:
         return self
 
-    def conjugate(self) -> Any:
+    def conjugate(self) -> SymbolicFloat:
         """Of a real number, itself."""
         return self
 
@@ -145,10 +145,10 @@ class SymbolicFloat(torch.SymFloat):
         """Needs the number."""
         return float(self).hex()
 
-    def __deepcopy__(self, memory: object) -> Any:
+    def __deepcopy__(self, memory: object) -> SymbolicFloat:
         return self
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> SymbolicFloat:
         return self
 
     # --- what C++ asks of a node -----------------------------------------------------------------
@@ -180,7 +180,7 @@ class SymbolicFloat(torch.SymFloat):
     def float_(self) -> float:
         return float(self)
 
-    def sym_float(self) -> Any:
+    def sym_float(self) -> SymbolicFloat:
         return self
 
 
@@ -193,7 +193,7 @@ def holds_number(tracer: Tracer, tensor: object) -> bool:
     return plain and kind.shape == () and kind.device.type == "cpu"
 
 
-def tensor_of_number(tracer: Tracer, number: object) -> Any:
+def tensor_of_number(tracer: Tracer, number: object) -> object:
     """The tensor that eager makes of a number in the place of a tensor: of the widest type."""
     kinds = {bool: torch.bool, complex: torch.complex128, float: torch.float64}
     kinds[SymbolicFloat] = torch.float64
@@ -204,7 +204,7 @@ def tensor_of_number(tracer: Tracer, number: object) -> Any:
 NUMBERS = frozenset({bool, int, float, complex, SymbolicSize, SymbolicFloat})
 
 
-def with_tensor(tracer: Tracer, op: Any, args: tuple[object, ...]) -> tuple[Any, ...]:
+def with_tensor(tracer: Tracer, op: Any, args: tuple[object, ...]) -> tuple[object, ...]:
     """Arguments of an operator among which is no tensor, where the first, a number, is to be one:
     C++ gives the tensor that it made of a number as the number."""
     if not isinstance(op._schema.arguments[0].type, torch.TensorType):
@@ -432,14 +432,14 @@ _ON_NUMBERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _binary(op: object, python: Callable[..., object]) -> tuple[Any, Any]:
+def _binary(op: object, python: Callable[..., object]) -> tuple[object, object]:
     def forward(self: SymbolicFloat, other: object) -> Any:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
         return _safely(op, self, other, python)
 
-    def reflected(self: SymbolicFloat, other: object) -> Any:
+    def reflected(self: SymbolicFloat, other: object) -> object:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
@@ -448,7 +448,7 @@ def _binary(op: object, python: Callable[..., object]) -> tuple[Any, Any]:
     return forward, reflected
 
 
-def _safely(op: object, left: Any, right: Any, python: Callable[..., Any]) -> Any:
+def _safely(op: object, left: Any, right: Any, python: Callable[..., Any]) -> object:
     """An operator of two numbers. Where Python may raise, or give a complex number, a number from
     outside is guarded to be positive, or taken as it is."""
     if python is operator.truediv or python is operator.pow:
@@ -468,7 +468,7 @@ def _safely(op: object, left: Any, right: Any, python: Callable[..., Any]) -> An
     return calculated(op, (left, right), python)
 
 
-def _bounded(base: Any, exponent: Any) -> Any:
+def _bounded(base: Any, exponent: Any) -> object:
     """An exponent from outside, which is guarded to stay as small as the range of floats asks."""
     if type(base) not in (int, float) or base <= 1 or not is_from_outside(exponent):
         return exponent
@@ -509,12 +509,12 @@ def is_from_outside(number: object) -> bool:
     return type(number) is SymbolicFloat and number.hint is not None
 
 
-def _known(number: object) -> Any:
+def _known(number: object) -> object:
     """A symbolic size as the number that it is: the program is tied to it."""
     return int(number) if isinstance(number, torch.SymInt) else number
 
 
-def _unary(op: object, python: Callable[..., Any]) -> Any:
+def _unary(op: object, python: Callable[..., Any]) -> Callable[..., object]:
     return lambda self: calculated(op, (self,), python)
 
 

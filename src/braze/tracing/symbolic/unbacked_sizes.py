@@ -58,7 +58,7 @@ def integer_of(
     return known
 
 
-def indexed_by_masks(tracer: Tracer, args: Sequence[Any]) -> Any:
+def indexed_by_masks(tracer: Tracer, args: Sequence[Any]) -> object:
     """`x[mask]` as `x[i, j]`, where `i, j` are the columns of `nonzero(mask)`."""
     indices: list[Any] = []
     with tracer:
@@ -81,7 +81,7 @@ def _new_symbol(
     return facts, facts.data_symbols().new_symbol(source, lower, upper)
 
 
-def _data_sized(types: _Types) -> Any:
+def _data_sized(types: _Types) -> Callable[..., object]:
     """The special call of an operator that returns results of these types."""
 
     def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
@@ -121,20 +121,22 @@ def _fakes(result: object, differentiable: bool) -> Any:
     return new_fake(Place(result.type, result, 0, differentiable))
 
 
-def _dense(kind: TensorType, shape: tuple[object, ...], dtype: torch.dtype | None = None) -> Any:
+def _dense(
+    kind: TensorType, shape: tuple[object, ...], dtype: torch.dtype | None = None
+) -> TensorType:
     return tensor_type(dtype or kind.dtype, shape, contiguous_stride(shape), kind.device)
 
 
-def _nonzero(kind: TensorType, given: dict[str, object], size: object) -> Any:
+def _nonzero(kind: TensorType, given: dict[str, object], size: object) -> object:
     """Row-major; eager's is transposed. What follows would have to know that there are rows."""
     return _dense(kind, (size, len(kind.shape)), torch.int64)
 
 
-def _row(kind: TensorType, given: dict[str, object], size: object) -> Any:
+def _row(kind: TensorType, given: dict[str, object], size: object) -> object:
     return _dense(kind, (size,))
 
 
-def _bincount(kind: TensorType, given: dict[str, Any], size: object) -> Any:
+def _bincount(kind: TensorType, given: dict[str, Any], size: object) -> object:
     weights = given["weights"]
     if weights is None:
         return _dense(kind, (size,), torch.int64)
@@ -142,7 +144,7 @@ def _bincount(kind: TensorType, given: dict[str, Any], size: object) -> Any:
     return _dense(kind, (size,), torch.float32 if single else torch.float64)
 
 
-def _unique(kind: TensorType, given: dict[str, object], size: object) -> Any:
+def _unique(kind: TensorType, given: dict[str, object], size: object) -> object:
     """Of `_unique2` and `unique_consecutive`: results that are not asked for are empty."""
     if given.get("dim") is not None:
         return _unique_dim(kind, given, size)
@@ -155,7 +157,9 @@ def _unique(kind: TensorType, given: dict[str, object], size: object) -> Any:
     )
 
 
-def _unique_dim(kind: TensorType, given: dict[str, Any], size: object) -> Any:
+def _unique_dim(
+    kind: TensorType, given: dict[str, Any], size: object
+) -> tuple[TensorType, object, object]:
     """Slices lie one behind the other in the result, if there are any."""
     dim = given["dim"] % len(kind.shape)
     shape = (*kind.shape[:dim], size, *kind.shape[dim + 1 :])

@@ -177,7 +177,7 @@ def _expand(
 
 def _select(
     known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     found, dim = known.bound(args[0]), args[1] if len(args) > 1 else 0
     index = args[2] if len(args) > 2 else 0
     if dim % found.dim() in known.compact(args[0]):
@@ -226,7 +226,7 @@ def _idempotent(op: Any, absorbing: bool | None) -> _Rule:
     return rule
 
 
-def _filling(position: int, name: str) -> Callable[[list[Any], dict[str, Any]], Any]:
+def _filling(position: int, name: str) -> Callable[[list[object], dict[str, object]], object]:
     return lambda args, kwargs: args[position] if len(args) > position else kwargs[name]
 
 
