@@ -266,7 +266,8 @@ _ROWS: tuple[tuple[_Positions | None, str], ...] = (
         "multi_margin_loss _linalg_svd linalg_eig cholesky cholesky_inverse linalg_lu_solve "
         "masked_fill.Tensor _linalg_eigh _linalg_eigvals linalg_pinv.atol_rtol_tensor histc "
         "segment_reduce histogram.bins_tensor histogram.bin_ct _histogramdd_from_bin_tensors "
-        "_histogramdd_from_bin_cts _histogramdd_bin_edges",
+        "_histogramdd_from_bin_cts _histogramdd_bin_edges "
+        "fake_quantize_per_channel_affine_cachemask",
     ),
 )
 

@@ -16,6 +16,10 @@ _META = torch.device("meta")
 _CPU = torch.device("cpu")
 
 
+# Meta kernels say of what they quantize that it is float32.
+_QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+
+
 def infer_by_meta(
     op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
@@ -24,6 +28,8 @@ def infer_by_meta(
     Errors that eager would raise for these arguments (shapes that do not fit) are raised as they
     are; Untraceable where the operator has no meta kernel or returns what has no strides.
     """
+    if not _QUANTIZED.isdisjoint(a for a in (*args, *kwargs.values()) if type(a) is torch.dtype):
+        raise Untraceable(f"{op} returns a quantized tensor")
     device = result_device(op, args, kwargs)
     meta_args = tuple(_to_meta(a) for a in args)
     meta_kwargs = {name: _to_meta(a) for name, a in kwargs.items()}

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from braze.compat.torch.aten import aten
+from braze.tracing.errors import Untraceable
 from braze.tracing.shape_rules.registry import rule
-from braze.tracing.shape_rules.strides import Operand, contiguous, contiguous_stride, tensor_type
+from braze.tracing.shape_rules.strides import (
+    Operand,
+    contiguous,
+    contiguous_stride,
+    stride_in_format,
+    tensor_type,
+)
 
 if TYPE_CHECKING:
     from braze.ir.types import TensorType
@@ -122,3 +129,56 @@ def _adam(*lists: Any, **options: object) -> tuple[object, ...]:
 )
 def _updated(*lists: Any, **options: object) -> tuple[object, ...]:
     return tuple(map(tuple, lists))
+
+
+# --- fake quantization ---------------------------------------------------------------------------
+
+
+@rule(aten.fake_quantize_per_tensor_affine_cachemask.default)
+def _fake_quantize(x: Operand, scale: Any, zero_point: Any, low: int, high: int) -> Any:
+    return _quantized(x) if low <= zero_point <= high and low <= high else NotImplemented
+
+
+@rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
+def _fake_quantize_by_tensors(
+    x: Operand, scale: Operand, zero_point: Operand, enabled: Operand, low: int, high: int
+) -> Any:
+    return _quantized(x) if low <= high else NotImplemented
+
+
+@rule(aten.fake_quantize_per_channel_affine_cachemask.default)
+def _fake_quantize_channels(
+    x: Operand, scale: Operand, zero_point: Operand, axis: int, low: int, high: int
+) -> Any:
+    """Where the kernel takes what it gets; where it refuses it, the program gets its error."""
+    fits = (
+        0 <= axis < len(x.shape)
+        and tuple(scale.shape) == tuple(zero_point.shape) == (x.shape[axis],)
+        and scale.dtype is torch.float32
+        and zero_point.dtype in (torch.int32, torch.float32, torch.float16)
+    )
+    return _quantized(x) if fits and low <= high else NotImplemented
+
+
+@rule(
+    aten._fused_moving_avg_obs_fq_helper.default,
+    aten._fused_moving_avg_obs_fq_helper_functional.default,
+)
+def _fake_quantize_observed(x: Operand, on: Operand, quantizes: Operand, *given: Any) -> Any:
+    """As the meta kernel says, which passes over an observer's first call by rows: that resizes
+    what it is given."""
+    state, (axis, by_row, *_) = given[:4], (*given[7:], False)
+    wanted = (x.shape[axis],) if by_row else ()
+    if any(tuple(kind.shape) not in (wanted, wanted or (1,)) for kind in state):
+        raise Untraceable("the first fake quantization by rows, which resizes its observer's state")
+    return NotImplemented
+
+
+def _quantized(x: Operand) -> Any:
+    """The rounded values, and which of them were in range, in the layout of the input."""
+    if x.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        return NotImplemented
+    stride = stride_in_format(x.shape, x.stride, None)
+    if stride is None:
+        return NotImplemented
+    return tuple(tensor_type(dtype, x.shape, stride, x.device) for dtype in (x.dtype, torch.bool))
