@@ -15,9 +15,9 @@ from braze.frozen import frozen
 # Log artefacts whose texts are kept as they are logged. None of them prints tensors.
 KEPT_ARTEFACTS = frozenset("guards recompiles dynamic schedule output_code".split())
 
-MOST_CHARACTERS = 1_500_000  # of one compile
+MOST_CHARACTERS = 6_000_000  # of one compile
 # Statements or nodes of a program, beyond which it is not printed behind each pass.
-MOST_PARTS = 5_000
+MOST_PARTS = 20_000
 
 
 @final

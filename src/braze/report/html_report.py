@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from braze.errors import UserError
-from braze.report.amounts import as_bytes, as_time
+from braze.report.amounts import as_bytes, as_time, short_places
 from braze.report.html.graphs import graphs_of_compile
 from braze.report.html.kernels import TimeTable
 from braze.report.html.source import source_files
@@ -22,7 +22,10 @@ from braze.report.html.timeline import timeline
 
 Line = Mapping[str, Any]  # of a trace's file, as `json` reads it
 
-MOST_CHARACTERS = 3_500_000  # of programs and sources in a page, as they stand there
+# Characters in a page, as they stand there: of what passes changed, and of all other programs,
+# sources and guards.
+MOST_CHANGES = 1_200_000
+MOST_CHARACTERS = 2_800_000
 MOST_SHOWN = 200  # compiles in a page, those that took longest
 
 
@@ -30,7 +33,7 @@ MOST_SHOWN = 200  # compiles in a page, those that took longest
 class TextBudget:
     """How many characters of texts a page still takes."""
 
-    def __init__(self, left: int = MOST_CHARACTERS) -> None:
+    def __init__(self, left: int) -> None:
         self._left = left
 
     def takes(self, text: str) -> bool:
@@ -62,6 +65,7 @@ def html_report(
     )
     environment.filters["bytes"] = as_bytes
     environment.filters["time"] = as_time
+    environment.filters["place"] = short_places
     return environment.get_template("report.html").render(page(lines, eager_calls, times))
 
 
@@ -73,9 +77,9 @@ def page(
     longest = sorted(ordered, key=lambda line: -line["seconds"])[:MOST_SHOWN]
     shown = {id(line) for line in longest}
     numbered = [(n, line) for n, line in enumerate(ordered, 1) if id(line) in shown]
-    budget = TextBudget()
+    budget, changes = TextBudget(MOST_CHARACTERS), TextBudget(MOST_CHANGES)
     table = TimeTable(times)
-    compiles = [_compile(number, line, budget, table) for number, line in numbered]
+    compiles = [_compile(number, line, budget, changes, table) for number, line in numbered]
     return {
         "compiles": compiles,
         "hidden": len(ordered) - len(compiles),
@@ -93,9 +97,14 @@ def page(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _compile(number: int, line: Line, budget: TextBudget, table: TimeTable) -> dict[str, object]:
-    """What the page shows of one compile."""
+def _compile(
+    number: int, line: Line, budget: TextBudget, changes: TextBudget, table: TimeTable
+) -> dict[str, object]:
+    """What the page shows of one compile. changes: of what passes changed."""
     texts = line.get("texts", [])
+    # Graphs as captured are the first that the page has room for, then guards.
+    graphs = graphs_of_compile(line, budget.takes, changes.takes)
+    guards = _tree(_guards(line, budget))
     named = {kind: _joined(texts, kind, budget) for kind in _KINDS}
     steps, refusals = _fusion(named["schedule"])
     kernels = [{**each, "steps": steps.get(each["name"], "")} for each in line["kernels"]]
@@ -104,14 +113,14 @@ def _compile(number: int, line: Line, budget: TextBudget, table: TimeTable) -> d
         **{name: line[name] for name in _SHOWN},
         "memory": line.get("memory", {}),
         "ops": Counter(line["ops"]).most_common(),
-        "guards": _tree(_guards(line, budget)),
+        "guards": guards,
         "recompile": named["recompiles"],
         "sizes": named["dynamic"],
         "sources": named["output_code"],
         "kernels": kernels,
         "timed": table.rows(line),
         "refusals": refusals,
-        "graphs": graphs_of_compile(line, budget.takes),
+        "graphs": graphs,
     }
 
 
@@ -123,12 +132,13 @@ _SHOWN = (
 
 
 def _guards(line: Line, budget: TextBudget) -> Sequence[str]:
-    rows: list[str] = line["guards"]
+    rows = [short_places(row) for row in line["guards"]]
     fits = budget.takes("".join(rows) + _MARKUP * len(rows))
-    return rows if fits else [f"({len(rows)} rows are left out)"]
+    return rows if fits else [f"({len(rows)} rows are left out: {_WHERE})"]
 
 
 _MARKUP = 60 * "."  # of a row of a tree
+_WHERE = "the page is full, the JSON lines beside it have what was kept"
 
 
 def _joined(texts: Sequence[Line], kind: str, budget: TextBudget) -> str:
@@ -138,7 +148,7 @@ def _joined(texts: Sequence[Line], kind: str, budget: TextBudget) -> str:
         if text["kind"] == kind:
             fits = not text["left_out"] and budget.takes(text["text"])
             size = text["left_out"] or len(text["text"])
-            found.append(text["text"] if fits else f"({size} characters are left out)")
+            found.append(text["text"] if fits else f"({size} characters are left out: {_WHERE})")
     return "\n".join(found)
 
 

@@ -196,11 +196,11 @@ def test_texts_are_bounded() -> None:
     texts.keep("guards", "y" * 70)
     texts.keep_program("rewrite", "", [])
     texts.keep_program("rewrite", "one", [], changed=False)
-    texts.keep_program("rewrite", "two", 10_000 * [None])
+    texts.keep_program("rewrite", "two", 30_000 * [None])
     texts.keep("guards", lambda: str(1 // 0))
     found = [(text.name, len(text.text), text.changed, text.left_out) for text in texts.texts]
     assert found[:2] == [("", 70, True, 0), ("", 0, True, 60)]
-    assert found[2:4] == [("one", 0, False, 0), ("two", 0, True, 10_000)]
+    assert found[2:4] == [("one", 0, False, 0), ("two", 0, True, 30_000)]
     assert texts.texts[4].left_out  # it says ZeroDivisionError, which does not fit either
 
 
