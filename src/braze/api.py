@@ -30,7 +30,7 @@ from braze.compat.python.callables import as_function
 from braze.compat.python.other_compilers import hide_from_other_compilers
 from braze.compat.torch.dynamo_interop import compiled_by_torch, is_disabled_by_torch
 from braze.compile_records import LISTENERS, CompileEvent
-from braze.diagnose import Bisection, bisect_call
+from braze.diagnose import Bisection, WrongGuard, bisect_call, find_wrong_guard
 from braze.disabled import disable as disable
 from braze.errors import InvalidOption, PrivateNameGone, UserError, unknown_name
 from braze.frozen import frozen
@@ -364,10 +364,13 @@ def bisect(
     def compile_by(target: Any, backend: Backend) -> Any:
         return _compile_target(target, replace(order, backend=backend))
 
+    def find_wrong(served: Any, fresh: Any) -> WrongGuard | None:
+        return find_wrong_guard(targets.caches_of(served), targets.caches_of(fresh))
+
     def bisector(*args: Any, **kwargs: Any) -> Bisection:
         before = function if is_compiled else None
         return bisect_call(
-            original, compile_by, order.options, before, args, kwargs, scripts, times
+            original, compile_by, order.options, before, args, kwargs, scripts, times, find_wrong
         )
 
     return bisector

@@ -39,7 +39,7 @@ from braze.marks import MARKS, Mark, orders_of_capture
 from braze.options import Options
 from braze.pipeline import FrameCompiler, capture_whole, is_answered
 from braze.runtime.dispatch.argument_binding import make_binder
-from braze.runtime.dispatch.cache_entries import CacheEntry
+from braze.runtime.dispatch.cache_entries import CacheEntry, FrameCache
 from braze.runtime.dispatch.callees import compile_callees
 from braze.runtime.dispatch.compiled_function import CompiledCallable, CompiledFunctions, Dispatcher
 from braze.runtime.dispatch.entry import entry_of
@@ -341,6 +341,12 @@ def compiled_with(compiled: object) -> tuple[Options, Backend] | None:
     call = _call_of(compiled)
     compiler = None if call is None else call.dispatcher.compile_frame
     return (compiler.options, compiler.backend) if isinstance(compiler, FrameCompiler) else None
+
+
+def caches_of(compiled: Any) -> tuple[FrameCache, ...]:
+    """What is compiled of a function, method or module; of one that is not compiled nothing."""
+    call = _call_of(compiled)
+    return () if call is None else call.dispatcher.caches()
 
 
 def run_only(compiled: Any) -> Any:

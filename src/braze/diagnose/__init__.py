@@ -2,5 +2,13 @@
 
 from braze.diagnose.bisect import Bisection, GraphExaminer, bisect_call
 from braze.diagnose.suspect import Suspect
+from braze.diagnose.wrong_guard import WrongGuard, find_wrong_guard
 
-__all__ = ["Bisection", "GraphExaminer", "Suspect", "bisect_call"]
+__all__ = [
+    "Bisection",
+    "GraphExaminer",
+    "Suspect",
+    "WrongGuard",
+    "bisect_call",
+    "find_wrong_guard",
+]

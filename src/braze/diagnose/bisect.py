@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,9 +19,11 @@ import torch
 
 from braze.compat.private_names import pytree
 from braze.diagnose.graph_walk import find_suspect
+from braze.diagnose.guard_script import OPERATOR, write_guard_script
 from braze.diagnose.shrink import shrink
 from braze.diagnose.slow_walk import SLOWER, find_slow, seconds_of
 from braze.diagnose.suspect import CRASH, SLOW, WRONG, Suspect, is_same
+from braze.diagnose.wrong_guard import WrongGuard
 from braze.errors import InternalError
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, Backend, Level
@@ -38,6 +41,8 @@ from braze.trace import CompileRecorder
 
 # Makes a compiled callable of the function or module, by a backend.
 CompileBy = Callable[[Any, Backend], Callable[..., Any]]
+# The guard that let an entry of the first callable serve a call that the second was compiled for.
+FindWrongGuard = Callable[[Any, Any], WrongGuard | None]
 
 
 @final
@@ -127,17 +132,19 @@ def bisect_call(
     kwargs: dict[str, object],
     scripts: bool = True,
     times: bool = False,
+    find_wrong: FindWrongGuard | None = None,
 ) -> Bisection:
     """The first wrong stage of a call. target: the original; compiled: what it was compiled to
-    before, if it was, whose entries are asked at the end. times: graphs that are right are timed,
-    and so is the call."""
+    before, if it was, whose entries are asked at the end; find_wrong: finds the guard that one of
+    them has wrong. times: graphs that are right are timed, and so is the call."""
     name = getattr(target, "__qualname__", type(target).__qualname__)
     examiner = GraphExaminer(options, scripts, times)
     call = _Call(args, kwargs)
     expected = call.run(target)
-    mine = None if compiled is None else call.run(compiled)
+    mine = None if compiled is None else call.run_itself(compiled)
     try:
-        found = call.run(compile_by(call.subject(target), examiner.backend()))
+        examined = compile_by(call.subject(target), examiner.backend())
+        found = call.run_itself(examined)
     except InternalError as failure:
         origins = (failure.origin,) if isinstance(failure.origin, Origin) else ()
         text = str(failure.cause)
@@ -149,8 +156,10 @@ def bisect_call(
             stays = call.difference(plain, call.run(target, False))
         suspects.append(Suspect(WRONG, "capture" if stays else "autograd", "", differs))
     if not suspects and mine is not None and (differs := call.difference(mine, expected)):
-        what = f"an entry for other values served the call: {differs}"
-        suspects.append(Suspect(WRONG, "guards", "", what, _first_line(target)))
+        wrong = find_wrong(compiled, examined) if find_wrong is not None else None
+        suspect, script = _of_guards(wrong, differs, _first_line(target), scripts)
+        suspects.append(suspect)
+        examiner.written += [] if script is None else [script]
     if not suspects and times:
         suspects += _slow_call(call, target, compile_by, BACKENDS.find("braze"))
     return Bisection(name, tuple(suspects), tuple(examiner.written))
@@ -171,10 +180,30 @@ class _Call:
         """A module's copy: its buffers and gradients are written to."""
         return copy.deepcopy(target) if isinstance(target, torch.nn.Module) else target
 
+    def run_itself(self, target: Any) -> list[object]:
+        """The same of the target itself, whose copy would have nothing compiled. A module's
+        parameters, buffers and gradients are then as before."""
+        if not isinstance(target, torch.nn.Module):
+            return self.run(target)
+        kept = [(t, t.detach().clone(), t.grad) for t in _tensors_of(target)]
+        for tensor, _, _ in kept:
+            tensor.grad = None
+        try:
+            found = self._run(target, True)
+            return [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in found]
+        finally:
+            with torch.no_grad():
+                for tensor, value, grad in kept:
+                    tensor.grad = grad
+                    if not torch.equal(tensor, value):
+                        tensor.copy_(value)
+
     def run(self, target: Any, differentiates: bool = True) -> list[Any]:
-        """The tensors and numbers that come out, gradients and written arguments among them; or the
-        exception."""
-        target = self.subject(target)
+        """The tensors and numbers that come out, gradients and what is written to among them; or
+        the exception. A module runs as a copy."""
+        return self._run(self.subject(target), differentiates)
+
+    def _run(self, target: Any, differentiates: bool) -> list[Any]:
         copies = copies_of(self._leaves)
         for copied, leaf in zip(copies, self._leaves):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
@@ -198,7 +227,7 @@ class _Call:
                 given += [*target.parameters()]
             found += [tensor.grad for tensor in given if tensor.is_leaf]
         if isinstance(target, torch.nn.Module):
-            found += [*target.buffers()]
+            found += _tensors_of(target)
         return found
 
     def seconds(self, target: object) -> float:
@@ -225,6 +254,29 @@ class _Call:
             ):
                 return f"{mine} in the place of {theirs}"
         return ""
+
+
+def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def _of_guards(
+    wrong: WrongGuard | None, differs: str, line: tuple[Origin, ...], scripts: bool
+) -> tuple[Suspect, Path | None]:
+    """What is said of guards that hold where they should not, and a script that shows it."""
+    what = f"an entry for other values served the call: {differs}"
+    if wrong is None:
+        return Suspect(WRONG, "guards", "", what, line), None
+    origins = (wrong.now.origin,) if wrong.now.origin.line else line
+    found = Suspect(WRONG, "guards", wrong.now.kind.value, f"{what}; {wrong}", origins)
+    if not scripts:
+        return found, None
+    try:
+        script = write_guard_script(wrong, str(found))
+    except OSError as problem:
+        return _with_detail(found, f"no script: {problem}"), None
+    shown = found if script is None else replace(found, operators=(OPERATOR,))
+    return shown, script
 
 
 def _slow_call(

@@ -131,6 +131,12 @@ def write_repro(graph: Graph, inputs: Sequence[object], reason: str) -> Path:
         tolerances=", ".join(f"{dtype}: {tolerance}" for dtype, tolerance in TOLERANCES.items()),
         roundings=ROUNDINGS,
     )
+    return write_script(name, text)
+
+
+def write_script(name: str, text: str) -> Path:
+    """Write a script to the folder `braze_repros` here, or with temporary files where that cannot
+    be written. Raises OSError where neither can."""
     for folder in (Path(FOLDER), Path(tempfile.gettempdir()) / FOLDER):
         try:
             folder.mkdir(parents=True, exist_ok=True)
