@@ -89,7 +89,7 @@ from braze.ir.graphs.run_graph import compile_graph_runner, untracked, with_grad
 from braze.ir.graphs.verify_graph import verify_graph
 from braze.ir.graphs.verify_joint_graph import verify_pair
 from braze.ir.graphs.version_counters import keeping_versions
-from braze.ir.kernels.kernel import print_sources
+from braze.ir.kernels.kernel import kernel_texts, print_sources
 from braze.ir.kernels.loops import LoopProgram
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.schedule import Schedule
@@ -166,6 +166,7 @@ def compile_graph(
         sources = dataclasses.replace(sources, title=title, times=recorder.times_of(title))
         files.kernels(plan, sources, options)
         recorder.emit("output_code", lambda: print_sources(sources))
+        recorder.emit("kernel_code", lambda: "\n".join(kernel_texts(sources)))
     with recorder.stage("link"):
         linked = kind.link(plan, sources, options, device, role, recorder.note_fallback_of_calls)
     if isinstance(linked, NoCompiler):

@@ -63,7 +63,7 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
         "schedule": "kernels, buffers and their reuse",
         "fusion": "what was fused, and why not",
         "output_code": "the generated source",
-        "kernel_code": "the command and time of each build",
+        "kernel_code": "the source of each kernel, and the command and time of each build",
         "dynamic": "which sizes became symbols, and which lines guard or specialise them",
         "cache": "hits, misses and what was not stored",
         "perf_hints": "what costs time: fallbacks, copies, operators without own kernels",

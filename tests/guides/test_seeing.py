@@ -107,3 +107,22 @@ def test_listeners_and_recompile_profiles() -> None:  # D-50, 003-15
         end()
     assert seen == ["begin", "end"] * 2 and profile.recompiles == 1
     assert "size" in profile.functions[0].causes[0].last
+
+
+def test_the_code_of_each_kernel_is_logged(capsys: pytest.CaptureFixture[str]) -> None:  # 004-72
+    """Built now or found in the cache."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 2).sum(0) + x.cos().amax(1)
+
+    for _ in range(2):
+        braze.reset()
+        braze.set_logs(kernel_code=True)
+        try:
+            braze.compile(function, fullgraph=True)(torch.randn(40, 40))
+        finally:
+            braze.set_logs()
+        said = capsys.readouterr().err
+        kernels = [name for name in said.split() if name.startswith("fused_") or "sin" in name]
+        assert kernels and "#pragma omp simd" in said and "test_seeing.py" in said
+        assert "x.sin() * 2" in said and said.count("// What generated units begin with") == 0

@@ -140,6 +140,18 @@ def print_sources(sources: KernelSources) -> str:
     )
 
 
+def kernel_texts(sources: KernelSources) -> Iterator[str]:
+    """The text of each kernel, without what units begin and end with. Kernels of equal text stand
+    together."""
+    for unit in sources.units:
+        for label in unit.labels:
+            parts = re.findall(_FUNCTION.format(label.symbol), unit.text, re.MULTILINE | re.DOTALL)
+            if parts:
+                yield labelled("".join(parts), (label,), "//", unit.has_local_names)
+    functions = {launch.function: None for step in sources.launches for launch in step}
+    yield from (function.readable() for function in functions)
+
+
 def labelled(
     text: str, labels: Iterable[KernelLabel], comment: str, names_entries: bool = True
 ) -> str:
@@ -166,6 +178,8 @@ def labelled(
 # --- private ---------------------------------------------------------------------------------
 
 _SYMBOL = re.compile(r"\b(?P<symbol>k_[0-9a-f]{12})(?P<part>_\w+|)")
+# A function of a kernel, or of a part of it, from its first line to the brace that ends it.
+_FUNCTION = r"^\w[^\n]*\b{}(?:_\w+)?\([^\n]*\{{\n.*?^\}}\n"
 _MOST_LINES = 12  # of a kernel's places in the program
 _MOST_NAMES = 4  # of kernels that compute the same places
 
