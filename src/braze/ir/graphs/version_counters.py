@@ -20,25 +20,31 @@ from braze.ir.picking import items_at
 def keeping_versions(run: GraphCallable, graph: Graph) -> GraphCallable:
     """A callable of the graph that raises the version of each input that it writes to by one: what
     the program counts otherwise is made up for. Where it writes each once, it is what was given."""
-    return _raising(putting_back(run, graph), graph)
+    return _raising(putting_back(run, graph, once=True), graph)
 
 
-def putting_back(run: GraphCallable, graph: Graph) -> GraphCallable:
-    """A callable that writes as often as the program did, but does not know which of its writes
-    count: versions of inputs that were written to without are put back. Tensors that inference mode
-    made have none."""
-    uncounted = {mutation.input for mutation in graph.mutations if not mutation.count}
-    places = [number for number, value in enumerate(graph.inputs) if value in uncounted]
+def putting_back(run: GraphCallable, graph: Graph, once: bool = False) -> GraphCallable:
+    """A callable that writes as often as the program did (or each input once), but does not know
+    which of its writes count: versions of inputs that were written to without are put back. Tensors
+    that inference mode made have none."""
+    counts = {mutation.input: mutation.count for mutation in graph.mutations}
+    places = [number for number, value in enumerate(graph.inputs) if counts.get(value) == 0]
     if not places:
         return run
+    counted = [
+        (number, 1 if once else counts[value])
+        for number, value in enumerate(graph.inputs)
+        if counts.get(value)
+    ]
 
     def run_and_put_back(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         written = tuple([t for t in [inputs[place] for place in places] if not t.is_inference()])
+        others = [(inputs[n], count) for n, count in counted if not inputs[n].is_inference()]
         versions = tuple(map(VERSION, written))
         try:
             return run(inputs)
         finally:
-            set_versions(written, versions)
+            _put_back(written, versions, others)
 
     return run_and_put_back
 
@@ -63,6 +69,19 @@ def counted_again(graph: Graph) -> list[int]:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _put_back(
+    uncounted: tuple[torch.Tensor, ...],
+    versions: tuple[int, ...],
+    counted: Sequence[tuple[torch.Tensor, int]],
+) -> None:
+    """Views of one memory have one version: what was counted for other views of it stays so."""
+    after = [VERSION(tensor) for tensor, _ in counted]
+    set_versions(uncounted, versions)
+    for (tensor, count), version in zip(counted, after):
+        if VERSION(tensor) != version:
+            note_write((tensor,) * count)
 
 
 def _raising(run: GraphCallable, graph: Graph) -> GraphCallable:
