@@ -61,6 +61,7 @@ from braze.runtime.guards.evaluate import all_failures, evaluate, first_failure
 from braze.runtime.guards.native_extension import LOADER
 from braze.runtime.guards.values import has_attribute, keys_of
 from braze.shapes.expr import Symbol, as_expr
+from braze.shapes.memory_overlap import Access, first_meeting
 
 K = GuardKind
 _CHANGES = 24
@@ -126,6 +127,13 @@ def _tensor(choose: random.Random) -> Any:
     )()
 
 
+# Tensors of 2 x 3 elements each.
+_PAIRS: tuple[Callable[[], tuple[torch.Tensor, torch.Tensor]], ...] = (
+    lambda: (torch.ones(2, 3), torch.ones(2, 3)),
+    lambda: tuple(torch.ones(4, 3).chunk(2)),  # type: ignore[return-value]
+    lambda: tuple(torch.ones(2, 3, 2).unbind(-1)),  # type: ignore[return-value]
+)
+
 _ATOMS: tuple[Any, ...] = (
     0, 1, 2, 300, -1, True, False, None, 0.0, -0.0, 1.0, math.nan, math.inf, 1j, "a", "b", "x" * 40,
     Text("a"), b"a", 2**70, ..., torch.float32, torch.device("cpu"), slice(1, 2), len, math, Point,
@@ -175,7 +183,7 @@ class Program:
         names = ("x", "y", "z", "self")
         values: dict[str, Any] = {name: _value(choose) for name in names}
         values["cell"] = types.CellType(_value(choose))
-        values["p"], values["q"] = torch.ones(2, 3), torch.ones(2, 3)
+        values["p"], values["q"] = choose.choice(_PAIRS)()
         if choose.random() < 0.4:
             values["y"] = values["x"]
         globals_: dict[str, Any] = {"g": _value(choose), "math": math, "__builtins__": __builtins__}
@@ -329,11 +337,15 @@ def _relations(choose: random.Random, places: list[Place]) -> Iterator[Guard]:
         for place in places
         if isinstance(place[1], torch.Tensor) and place[1].layout is torch.strided
     ]
-    groups: dict[int, list[Source]] = {}
-    for source, found in strided:
-        groups.setdefault(found.untyped_storage()._cdata, []).append(source)
-    if len(groups) > 1 and choose.random() < 0.6:
-        yield Guard(None, K.STORAGE_OVERLAP, tuple(map(tuple, groups.values())))
+    roles = {source: choose.choice([*Access]) for source, _ in strided}
+    kept: list[tuple[Source, Any]] = []
+    for each in strided:  # what does not hold now is no guard
+        groups = [[t for s, t in (*kept, each) if roles[s] is role] for role in Access]
+        if first_meeting(groups) is None:
+            kept.append(each)
+    if len(kept) > 1 and choose.random() < 0.6:
+        expected = tuple([tuple([s for s, _ in kept if roles[s] is role]) for role in Access])
+        yield Guard(None, K.STORAGE_OVERLAP, expected)
     sized = [(source, found) for source, found in places if type(source) is SizeSource]
     if sized:
         symbol = Symbol("s0", 2)
@@ -457,9 +469,16 @@ def _changes_of(program: Program, source: Source, value: Any, other: Any) -> Ite
         yield "one object", lambda: values.__setitem__("q", values["p"])
         yield "one storage", lambda: values.__setitem__("q", values["p"].detach())
         yield "a storage of its own", lambda: values.__setitem__("q", torch.ones(2, 3))
+        start = choose.choice((0, 1, 3, 6))
+        yield f"from {start}", lambda: values.__setitem__("q", _moved(values["p"], value, start))
     if choose.random() < 0.05:
         yield "class attribute", lambda: setattr(Point, "limit", choose.choice((3, 4)))
         yield "class method", lambda: setattr(Named, "run", choose.choice((Point.run, len)))
+
+
+def _moved(kept: torch.Tensor, like: torch.Tensor, start: int) -> torch.Tensor:
+    """A view of the memory of `kept` that begins there, of the sizes and strides of another."""
+    return kept.detach().as_strided(like.shape, like.stride(), start)
 
 
 def _base(value: Any) -> Any:

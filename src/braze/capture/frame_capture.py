@@ -353,8 +353,8 @@ def _finish(
         return _unsupported(interpreter, str(untraceable))
     alone = holds_all_gradients(interpreter, writer.results)
     sources = interpreter.guard_context.input_sources
-    reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
-    if (problem := guard_written_inputs(interpreter.guard_context, trace.graph, reals)) is not None:
+    given = [interpreter.tracer.inputs[index] for index in trace.inputs]
+    if (problem := guard_written_inputs(interpreter.guard_context, trace.graph, given)) is not None:
         return _unsupported(interpreter, problem)
     guard_distinct(interpreter.guard_context)
     interpreter.sizes.check_marks()

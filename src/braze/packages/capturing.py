@@ -175,7 +175,7 @@ class PackagedCall:
                 says, text = self._condition(expected)
                 conditions[text] = says
             elif kind is GuardKind.STORAGE_OVERLAP:
-                sharing += [[places.place(source) for source in group] for group in expected]
+                sharing = [[places.place(source) for source in group] for group in expected]
             elif kind is GuardKind.DISTINCT:
                 distinct |= {n for n in map(places.leaf, expected) if n is not None}
             elif guard.source is not None and places.is_argument(guard.source):

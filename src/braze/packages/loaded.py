@@ -16,6 +16,7 @@ from braze.packages.arguments import TensorCheck, bind, collect
 from braze.packages.results import Build
 from braze.packages.state import PackageState
 from braze.shapes.binding import UnmetCheck
+from braze.shapes.memory_overlap import first_meeting
 
 # Where a method finds a tensor: ("leaf", number) in its arguments, ("tensor", number) in the state.
 Place = tuple[str, int]
@@ -27,7 +28,7 @@ class MethodPlan:
     """A method of a package, ready to be called.
 
     inputs: of the graph, then numbers. unmet: gives the first condition on sizes that does not
-    hold. sharing: groups of tensors that share memory; those of different groups do not.
+    hold. sharing: a group an `Access`, of tensors that do not meet where one is written to.
     distinct: arguments of which no two are one tensor; same: pairs that are one. truths: results of
     the graph, what each must be, and the words for where it is not. updates: buffers that the call
     replaces, and by which result. further: programs for sizes that this one is not for; missing:
@@ -86,17 +87,15 @@ class MethodPlan:
                 raise PackageInputError("two arguments that were one tensor are two.")
         if len({id(leaves[number]) for number in self.distinct}) != len(self.distinct):
             raise PackageInputError("two arguments that were two tensors are one.")
-        owner: dict[int, int] = {}
-        for number, group in enumerate(self.sharing):
-            found = {
-                (leaves[n] if kind == "leaf" else tensors[n]).untyped_storage().data_ptr()
-                for kind, n in group
-            } - {0}
-            if len(found) > 1 or any(owner.setdefault(each, number) != number for each in found):
-                raise PackageInputError(
-                    "arguments share memory with each other or with the package's buffers "
-                    "otherwise than when it was made, and the program writes to some."
-                )
+        groups = [
+            [leaves[n] if kind == "leaf" else tensors[n] for kind, n in group]
+            for group in self.sharing
+        ]
+        if groups and first_meeting(groups) is not None:
+            raise PackageInputError(
+                "arguments share memory with each other or with the package's buffers "
+                "otherwise than when it was made, and the program writes to some."
+            )
 
     def made(self, inputs: list[Any]) -> Sequence[torch.Tensor]:
         """The results of the graph. Raises what an operator raises."""

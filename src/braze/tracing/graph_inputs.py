@@ -106,15 +106,3 @@ def _views_a_leaf(tensor: torch.Tensor) -> bool:
     leaf that was itself a view when it began to need gradients, the base needs none."""
     base = tensor._base
     return base is not None and base.is_leaf
-
-
-def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """First and last byte (exclusive) of the storage that the tensor's elements reach."""
-    if not tensor.numel():
-        return 0, 0
-    item = tensor.element_size()
-    first = int(tensor.storage_offset()) * item
-    if tensor.is_contiguous():
-        return first, first + int(tensor.numel()) * item
-    reach = sum((size - 1) * int(step) for size, step in zip(tensor.shape, tensor.stride()))
-    return first, first + (reach + 1) * item

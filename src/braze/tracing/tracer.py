@@ -24,6 +24,7 @@ from braze.ir.graphs.op_effects import untouched_arguments
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
+from braze.shapes.memory_overlap import Extent, extent_of, extents_meet
 from braze.tracing.as_strided import strided_view
 from braze.tracing.collectives import (
     record_collective,
@@ -35,7 +36,7 @@ from braze.tracing.constant_folding import known_data
 from braze.tracing.errors import UnknownTensor, Untraceable
 from braze.tracing.fake_tensor import Place, Step, TracedTensor, is_detached, new_fake, place_of
 from braze.tracing.finalize import FinishedTrace, finish_trace, writes_of
-from braze.tracing.graph_inputs import Layout, check_traceable, input_type, memory_range, wrap_input
+from braze.tracing.graph_inputs import Layout, check_traceable, input_type, wrap_input
 from braze.tracing.graph_recorder import GraphRecorder
 from braze.tracing.kernel_checks import check_arguments
 from braze.tracing.mutation_checks import UNIFORM_WRITES, check_apart, check_write, is_view_outside
@@ -107,7 +108,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.integers: dict[Any, Any] = {}  # what calls on the same values gave
         self._by_identity: dict[int, TracedTensor] = {}
         self._real_by_fake: dict[int, torch.Tensor] = {}
-        self._memory: dict[int, list[tuple[Place, int, int]]] = {}
+        self._memory: dict[int, list[tuple[Place, Extent]]] = {}
         self._handlers: dict[Any, tuple[Any, Any, OpFacts]] = {}
 
     @classmethod
@@ -467,14 +468,14 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def _note_memory(self, place: Place, real: torch.Tensor) -> None:
         """Find inputs that overlap in memory: a write to one would change the other."""
-        first, last = memory_range(real)
+        extent = extent_of(real)
         neighbours = self._memory.setdefault(storage_identity(real), [])
-        for other, start, end in neighbours:
-            if start < last and first < end:
+        for other, its_extent in neighbours:
+            if extents_meet(extent, its_extent):
                 if other.version:
                     raise Untraceable("an input whose memory was written to through another input")
                 other.shares_memory = place.shares_memory = True
-        neighbours.append((place, first, last))
+        neighbours.append((place, extent))
 
     # --- views ----------------------------------------------------------------------------------
 

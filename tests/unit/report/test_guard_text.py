@@ -62,7 +62,7 @@ def test_a_tree_of_guards_has_the_users_lines() -> None:
         Guard(LocalSource("self"), GuardKind.TYPE_MATCH, torch.nn.Linear, place),
         Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
         Guard(None, GuardKind.DISTINCT, (X, y)),
-        Guard(None, GuardKind.STORAGE_OVERLAP, ((X, y), (layer,))),
+        Guard(None, GuardKind.STORAGE_OVERLAP, ((X, y), (), (layer,))),
         Guard(X, GuardKind.SAME_OBJECT, y),
     ]
     text = format_guard_tree(build_guard_tree(guards))
@@ -70,7 +70,7 @@ def test_a_tree_of_guards_has_the_users_lines() -> None:
         "NO_HOOKS",
         "SAME_OBJECT L['x']: L['y']",
         "DISTINCT: L['x'], L['y']",
-        "STORAGE_OVERLAP: [L['x'], L['y']], [L['self'].layers[0]]",
+        "STORAGE_OVERLAP: [L['x'], L['y']], [], [L['self'].layers[0]]",
         "L['self']",
         "  TYPE_MATCH: Linear   # model.py:7",
         "  L['self'].layers",

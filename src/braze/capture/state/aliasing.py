@@ -11,7 +11,6 @@ import torch
 from braze.capture.state.guard_context import GuardContext
 from braze.compat.numpy.interface import lie_apart
 from braze.compat.torch.autograd_engine import view_kind
-from braze.compat.torch.functorch import storage_behind
 from braze.ir.captured.guard import GuardKind
 from braze.ir.captured.source import (
     ArrayMemorySource,
@@ -21,6 +20,8 @@ from braze.ir.captured.source import (
     Source,
 )
 from braze.ir.graphs.graph import Graph
+from braze.shapes.memory_overlap import Access, first_meeting
+from braze.tracing.fake_tensor import TracedTensor
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
 
 if TYPE_CHECKING:
@@ -28,47 +29,57 @@ if TYPE_CHECKING:
 
 
 def guard_written_inputs(
-    guard_context: GuardContext, graph: Graph, reals: Sequence[Any]
+    guard_context: GuardContext, graph: Graph, given: Sequence[tuple[TracedTensor, Any]]
 ) -> str | None:
-    """Guard that the inputs of a graph with write-backs do not overlap.
+    """Guard that the inputs of a graph with write-backs have no elements in common with those that
+    it writes to.
 
-    `reals` are the real tensors of `graph.inputs`. Gives what is wrong if they do overlap now: the
-    trace took them for separate memory. Parameters of modules, of which there are hundreds, are
+    `given` are the fake and real tensors of `graph.inputs`. Gives what is wrong if some have now:
+    the trace took them for separate memory. Parameters of modules, of which there are hundreds, are
     checked now, and guarded where something is written to that is no module's: a parameter may come
     to lie in an argument (`weight.data = x[:3]`), but hardly in a running mean.
     """
     written = {mutation.input for mutation in graph.mutations}
     if not written:
         return None
-    inputs = [(real, value) for real, value in zip(reals, graph.inputs) if real is not None]
-    places = [guard_context.known[id(real)][1] for real, _ in inputs]
-    if any(type(place) is ArrayMemorySource for place in places):
-        return _guard_apart(guard_context, [real for real, _ in inputs], places)
-    reals = [real for real, _ in inputs]
-    sources = [guard_context.known[id(real)][1] for real in reals]
-    owners: dict[int, Source] = {}
-    groups: dict[int, tuple[Source, ...]] = {}
-    shared: list[str] = []
+    inputs = [
+        (fake, real, value) for (fake, real), value in zip(given, graph.inputs) if real is not None
+    ]
+    sources = [guard_context.known[id(real)][1] for _, real, _ in inputs]
+    if any(type(source) is ArrayMemorySource for source in sources):
+        return _guard_apart(guard_context, [real for _, real, _ in inputs], sources)
     modules = {
         s for value, s in guard_context.known.values() if issubclass(type(value), torch.nn.Module)
     }
-    written_storages = {storage_of(real) for real, value in inputs if value in written}
     of_module = [_is_of_module(source, modules) for source in sources]
-    pairs = zip(inputs, of_module)
-    writes_outside = any(value in written and not inside for (_, value), inside in pairs)
-    for (real, value), source, inside in zip(inputs, sources, of_module):
-        storage = storage_of(real)
-        if storage in owners and storage in written_storages:
-            shared.append(f"{source} and {owners[storage]}")
-        owners.setdefault(storage, source)
+    writes_outside = any(
+        value in written and not inside for (*_, value), inside in zip(inputs, of_module)
+    )
+    found: dict[Access, list[tuple[Any, Source]]] = {role: [] for role in Access}
+    guarded: dict[Access, list[Source]] = {role: [] for role in Access}
+    for (fake, real, value), source, inside in zip(inputs, sources, of_module):
+        role = _role_of(fake) if value in written else Access.READ
+        found[role].append((real, source))
         is_parameter = inside and type(real) is torch.nn.Parameter
-        if value in written or writes_outside or not is_parameter:
-            groups[storage] = (*groups.get(storage, ()), source)
-    if shared:
-        return f"{shared[0]} share memory, and one of them is written to"
-    if len(groups) > 1:
-        guard_context.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups.values()))
+        if role is not Access.READ or writes_outside or not is_parameter:
+            guarded[role].append(source)
+    if (
+        met := first_meeting([[real for real, _ in group] for group in found.values()])
+    ) is not None:
+        places = [source for group in found.values() for _, source in group]
+        one, other = (places[number] for number in met)
+        return f"{one} and {other} share memory, and one of them is written to"
+    if sum(map(len, guarded.values())) > 1:
+        groups = tuple(map(tuple, guarded.values()))
+        guard_context.guard(None, GuardKind.STORAGE_OVERLAP, groups)
     return None
+
+
+def _role_of(written: TracedTensor) -> Access:
+    """Of an input that has a history after it was written to, autograd may have given that history
+    to other views of its base."""
+    has_history = written.requires_grad and not written.is_leaf
+    return Access.REBASED if has_history else Access.WRITTEN
 
 
 def _guard_apart(guard_context: GuardContext, reals: list[Any], places: list[Source]) -> str | None:
@@ -144,10 +155,3 @@ def _guard_views(guard_context: GuardContext, tracer: Tracer) -> None:
         place = fake.place.base or fake.place
         if place.asks_view and real is not None and type(real) is not torch.nn.Parameter:
             guard_context.guard(source, GuardKind.VIEW, view_kind(real))
-
-
-def storage_of(real: torch.Tensor) -> int:
-    """What two tensors have in common if they share memory; of an empty one, its storage, by which
-    the guard tells them apart."""
-    storage = storage_behind(real)
-    return storage.data_ptr() or -int(storage._cdata)

@@ -26,6 +26,7 @@ _FUNCTIONS = (
     "aoti_torch_get_strides",
     "aoti_torch_get_storage_offset",
     "torch_get_const_data_ptr",
+    "aoti_torch_get_storage_size",
 )
 # c10::TensorImpl::requires_grad() const and at::TensorBase::is_leaf() const; not of the stable
 # interface, so a build may lack them.

@@ -48,7 +48,7 @@ class GuardKind(enum.Enum):
     DISTINCT = "DISTINCT"  # no two of the sources are one object [tuple of Source]
     VIEW = "VIEW"  # what autograd takes a tensor for where it is written to [str]: only of tensors
     #   of which the program, or a write that gradients flow through, asked it
-    STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
+    STORAGE_OVERLAP = "STORAGE_OVERLAP"  # no written input meets another [a tuple an `Access`]
     APART = "APART"  # arrays and tensors have no bytes in common; source is None [tuple of Source]
     SIZES = "SIZES"  # a relation between sizes and numbers; source is None [SizeCondition]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]

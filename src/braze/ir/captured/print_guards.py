@@ -123,15 +123,16 @@ def _is_numeric(value: object) -> bool:
 
 def _is_of_sources(expected: object) -> bool:
     if isinstance(expected, tuple):
-        return bool(expected) and all(map(_is_of_sources, expected))
+        groups = [group for group in expected if group != ()]
+        return bool(groups) and all(map(_is_of_sources, groups))
     return isinstance(expected, Source)
 
 
 def _format_sources(expected: object) -> str:
-    """A source; a list of them; groups of those that share memory, one in brackets each."""
+    """A source; a list of them; groups of them, one in brackets each."""
     if not isinstance(expected, tuple):
         return str(expected)
-    if isinstance(expected[0], tuple):
+    if any(isinstance(each, tuple) for each in expected):
         return _shortened([f"[{_format_sources(group)}]" for group in expected])
     return _shortened([str(source) for source in expected])
 

@@ -28,6 +28,7 @@ from braze.ir.captured.source import ObjectSource, Source, operands_of
 from braze.ir.graphs.graph import Constant, Graph, Value, needs_gradients, operands
 from braze.ir.origin import UNKNOWN
 from braze.ir.types import TensorType
+from braze.shapes.memory_overlap import Access
 from braze.trace import CompileRecorder
 
 # Guards that ask for one tensor, by the guard's source alone.
@@ -204,9 +205,9 @@ def _without(guard: Guard, gone: Collection[Source]) -> Guard | None:
     if guard.kind in _OF_PAIRS:
         return None if {guard.source, guard.expected} <= {*gone} else guard
     if guard.kind is GuardKind.STORAGE_OVERLAP:
-        groups = [tuple([each for each in group if each not in gone]) for group in guard.expected]
-        kept = tuple([group for group in groups if group])
-        return replace(guard, expected=kept) if sum(map(len, kept)) > 1 else None
+        kept = tuple([tuple([s for s in group if s not in gone]) for group in guard.expected])
+        written = any(group for role, group in zip(Access, kept) if role is not Access.READ)
+        return replace(guard, expected=kept) if written and sum(map(len, kept)) > 1 else None
     return guard
 
 

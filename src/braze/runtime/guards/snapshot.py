@@ -24,6 +24,7 @@ from braze.compat.torch.nn_modules import GLOBAL_HOOKS, INSTANCE_HOOKS
 from braze.compat.torch.tensor_abi import PLAIN_TENSOR_CLASSES
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.captured.guard_tree import compared_sources
 from braze.ir.captured.source import AttributeSource, ItemSource, LocalSource, ObjectSource, Source
 from braze.runtime.guards.codegen import read_source
 from braze.runtime.guards.leaf_hooks import WATCH
@@ -31,6 +32,7 @@ from braze.runtime.guards.native_extension import NativeGuards
 from braze.runtime.guards.per_call_containers import Brought, is_compared
 from braze.runtime.guards.process_state import same_answer
 from braze.runtime.guards.snapshot_accessors import Pins, Place, is_constant, is_plain_key
+from braze.shapes.memory_overlap import Access
 
 Check = Callable[[FrameValues], "list[Any] | None"]
 # Makes generated Python of guards and of the inputs that it gives; what all guards of the entry say
@@ -430,44 +432,50 @@ def _cover_pair(builder: _SnapshotBuilder, guard: Guard) -> bool:
 
 
 def _cover_distinct(builder: _SnapshotBuilder, guard: Guard) -> bool:
-    return _add_apart(builder, guard.expected, storages=False)
+    return _add_apart(builder, guard.expected, ())
 
 
 def _cover_overlap(builder: _SnapshotBuilder, guard: Guard) -> bool:
-    """Groups of one tensor each: their storages begin at different addresses."""
-    if not all(len(group) == 1 for group in guard.expected):
-        return False
-    return _add_apart(builder, [source for (source,) in guard.expected], storages=True)
+    """Tensors that are written to have no elements in common with others."""
+    roles = [role for role, group in zip(Access, guard.expected) for _ in group]
+    return _add_apart(builder, compared_sources(guard), roles)
 
 
-def _add_apart(builder: _SnapshotBuilder, sources: Sequence[Source], *, storages: bool) -> bool:
+def _add_apart(
+    builder: _SnapshotBuilder, sources: Sequence[Source], roles: Sequence[Access]
+) -> bool:
+    """Objects that are no two the same; roles: of tensors, whose memory is compared too."""
+    role_of = dict(zip(sources, roles))
     gradients = [s for s in sources if builder.leaf_of(s) is not None]
     if not builder.gradients.keys() >= {*gradients} or len(sources) > _MOST_APART:
         return False
-    others = [s for s in sources if builder.leaf_of(s) is None]
-    objects, brought = [], []
-    for source in others:
-        pinned = None if type(source) is LocalSource else builder.pins.pin(source)
-        found = builder.brought.find(source) if pinned is None else None
-        if pinned is not None:
-            objects.append(pinned[0])
+    pinned, brought = {}, {}
+    for source in sources:
+        if builder.leaf_of(source) is not None:
+            continue
+        pin = None if type(source) is LocalSource else builder.pins.pin(source)
+        found = builder.brought.find(source) if pin is None else None
+        if pin is not None:
+            pinned[source] = pin[0]
         elif found is not None:
-            brought.append(found)
+            brought[source] = found
         else:
             return False
-    if not brought and not gradients and not storages:  # pinned objects stay as many as they were
+    if not brought and not gradients and not roles:  # pinned objects stay as many as they were
         return True
     sizes: list[int] = []
-    if storages:
-        tensors = [*[found.value for found in brought], *objects]
+    if roles:
+        tensors = [*[found.value for found in brought.values()], *pinned.values()]
         tensors += [read_source(source, builder.frame) for source in gradients]
         # Only of tensors whose facts are compared is the item size certain.
         if not builder.checked.issuperset(map(id, tensors)):
             return False
         sizes = [tensor.element_size() for tensor in tensors]
     numbers = tuple([builder.gradients[source] for source in gradients])
-    places = tuple([found.where for found in brought])
-    builder.aparts.append((places, tuple(objects), numbers, tuple(sizes)))
+    places = tuple([found.where for found in brought.values()])
+    given = [int(role_of[s]) for s in (*brought, *pinned, *gradients)] if roles else []
+    row = (places, tuple(pinned.values()), numbers, tuple(sizes), tuple(given))
+    builder.aparts.append(row)
     return True
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from braze.compat.torch.autograd_engine import view_kind
-from braze.compat.torch.functorch import storage_behind
 from braze.compat.torch.tensor_abi import dispatch_keys, key_names
 from braze.ir.captured.guard import Guard, TensorFacts
+from braze.ir.captured.guard_tree import compared_sources
 from braze.runtime.guards.codegen import SourceWriter
 from braze.runtime.guards.leaf_hooks import WATCH, none_watched
 from braze.runtime.guards.messages import Values
+from braze.shapes.memory_overlap import first_meeting
 
 
 def write_tensor(writer: SourceWriter, guard: Guard) -> str:
@@ -130,45 +131,27 @@ def explain_view(guard: Guard, value: Any, others: Values) -> str | None:
     return f"tensor '{guard.source}' view mismatch. expected {guard.expected}, actual {actual}"
 
 
-def storage_key(tensor: torch.Tensor) -> int:
-    """Identifies the storage of a tensor while the tensor lives."""
-    return int(storage_behind(tensor)._cdata)
-
-
 def write_overlap(writer: SourceWriter, guard: Guard) -> str:
-    """The text of "these groups of tensors share memory, each its own"."""
-    if not guard.expected:
+    """The text of "no tensor that is written to meets another"."""
+    if not any(guard.expected):
         return "True"
-    writer.namespace["storage_groups_hold"] = storage_groups_hold
+    writer.namespace["first_meeting"] = first_meeting
     groups = [
         "(" + "".join(f"{writer.read(source)}, " for source in group) + ")"
         for group in guard.expected
     ]
-    return f"storage_groups_hold(({', '.join(groups)},))"
-
-
-def storage_groups_hold(groups: tuple[tuple[torch.Tensor, ...], ...]) -> bool:
-    """Whether the tensors of each group share one storage and no two groups do."""
-    keys = [{storage_key(tensor) for tensor in group} for group in groups]
-    return all(len(key) == 1 for key in keys) and len(set().union(*keys)) == len(groups)
+    return f"first_meeting(({', '.join(groups)})) is None"
 
 
 def explain_overlap(guard: Guard, value: object, others: Values) -> str | None:
-    """Which tensors share memory now, or do not any longer."""
-    owner: dict[int, tuple[int, Any]] = {}
+    """Which tensors share memory now, one of which the graph writes to."""
     tensors = iter(others)
-    for number, group in enumerate(guard.expected):
-        keys: dict[int, Any] = {}
-        for source in group:
-            key = storage_key(next(tensors))
-            keys.setdefault(key, source)
-            other = owner.setdefault(key, (number, source))
-            if other[0] != number:
-                return f"tensors '{other[1]}' and '{source}' share memory now and did not"
-        if len(keys) > 1:
-            first, second = list(keys.values())[:2]
-            return f"tensors '{first}' and '{second}' shared memory and do not now"
-    return None
+    groups = [[next(tensors) for _ in group] for group in guard.expected]
+    met = first_meeting(groups)
+    if met is None:
+        return None
+    one, other = (compared_sources(guard)[number] for number in met)
+    return f"tensors '{one}' and '{other}' share memory now and did not"
 
 
 def write_none_watched(writer: SourceWriter, guard: Guard) -> str:

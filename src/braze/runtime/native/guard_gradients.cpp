@@ -57,7 +57,7 @@ static int compare_gradients(Snapshot* self, const Frame* frame, PyObject* input
     for (Py_ssize_t i = 0; holds && i < self->apart_count; i++) {
         const Apart* apart = &self->aparts[i];
         if (!apart->gradient_count) continue;
-        holds = apart->item_sizes ? storages_are_apart(self, apart, frame)
+        holds = apart->item_sizes ? memory_is_apart(self, apart, frame)
                                   : are_apart(self, apart, frame);
     }
     for (Py_ssize_t i = 0; holds && i < self->unwatched_count; i++)

@@ -12,16 +12,16 @@ static PyGetSetDef* definition_of(PyObject* descriptor) {
 static PyObject* connect(PyObject*, PyObject* args) {
     PyObject *addresses, *requires_grad, *is_leaf, *grad, *grad_hooks, *tensor, *parameter;
     Py_ssize_t offset;
-    void* found[11];
+    void* found[12];
     if (!PyArg_ParseTuple(args, "O!OOOO(O!O!)n", &PyTuple_Type, &addresses, &requires_grad,
                           &is_leaf, &grad, &grad_hooks, &PyType_Type, &tensor, &PyType_Type,
                           &parameter, &offset))
         return NULL;
-    if (PyTuple_GET_SIZE(addresses) != 11) {
-        PyErr_SetString(PyExc_ValueError, "eleven addresses are needed");
+    if (PyTuple_GET_SIZE(addresses) != 12) {
+        PyErr_SetString(PyExc_ValueError, "twelve addresses are needed");
         return NULL;
     }
-    for (int i = 0; i < 11; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    for (int i = 0; i < 12; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
     libtorch.get_requires_grad = definition_of(requires_grad);
     libtorch.get_is_leaf = definition_of(is_leaf);
     libtorch.get_grad = definition_of(grad);
@@ -33,8 +33,9 @@ static PyObject* connect(PyObject*, PyObject* args) {
     libtorch.strides = (AskArray)found[6];
     libtorch.storage_offset = (AskInt64)found[7];
     libtorch.data = (int (*)(void*, const char**))found[8];
-    libtorch.requires_grad = (AskFlag)found[9];
-    libtorch.is_leaf = (AskFlag)found[10];
+    libtorch.storage_size = (AskInt64)found[9];
+    libtorch.requires_grad = (AskFlag)found[10];
+    libtorch.is_leaf = (AskFlag)found[11];
     libtorch.plain[0] = (PyTypeObject*)Py_NewRef(tensor);
     libtorch.plain[1] = (PyTypeObject*)Py_NewRef(parameter);
     libtorch.offset = offset;

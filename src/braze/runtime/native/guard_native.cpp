@@ -153,7 +153,9 @@ static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
         if (!step_holds(step)) return 0;
     }
     for (Py_ssize_t i = 0; i < self->apart_count; i++)
-        if (!self->aparts[i].gradient_count && !are_apart(self, &self->aparts[i], frame)) return 0;
+        if (!self->aparts[i].gradient_count && !self->aparts[i].item_sizes &&
+            !are_apart(self, &self->aparts[i], frame))
+            return 0;
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         TensorCheck* check = &self->tensors[i];
         prefetch(check);
@@ -162,7 +164,7 @@ static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     }
     for (Py_ssize_t i = 0; i < self->apart_count; i++) {
         const Apart* apart = &self->aparts[i];
-        if (!apart->gradient_count && apart->item_sizes && !storages_are_apart(self, apart, frame))
+        if (!apart->gradient_count && apart->item_sizes && !memory_is_apart(self, apart, frame))
             return 0;
     }
     return 1;
@@ -318,15 +320,15 @@ static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* cou
     return checks;
 }
 
-// ((names and slots, objects, numbers of gradients, item sizes or ()), ...)
+// ((names and slots, objects, numbers of gradients, item sizes or (), roles), ...)
 static int read_aparts(Snapshot* self, PyObject* rows) {
     self->aparts = (Apart*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Apart));
     for (Py_ssize_t i = 0; self->aparts && i < PyTuple_GET_SIZE(rows); i++) {
         Apart* apart = &self->aparts[self->apart_count++];
-        PyObject *objects, *gradients, *sizes;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!O!O!", &PyTuple_Type, &apart->names,
-                              &PyTuple_Type, &objects, &PyTuple_Type, &gradients, &PyTuple_Type,
-                              &sizes))
+        PyObject *objects, *gradients, *sizes, *roles;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!O!O!O!", &PyTuple_Type,
+                              &apart->names, &PyTuple_Type, &objects, &PyTuple_Type, &gradients,
+                              &PyTuple_Type, &sizes, &PyTuple_Type, &roles))
             return -1;
         apart->name_count = (int)PyTuple_GET_SIZE(apart->names);
         apart->count = (int)PyTuple_GET_SIZE(objects);
@@ -336,7 +338,9 @@ static int read_aparts(Snapshot* self, PyObject* rows) {
         if (apart->objects == NULL || apart->gradients == NULL) return -1;
         int size_count = (int)PyTuple_GET_SIZE(sizes);
         if (size_count && (apart->item_sizes = read_sizes(sizes)) == NULL) return -1;
-        bool right = size_count <= MAX_STORAGES && (!size_count || size_count == member_count(apart));
+        if (size_count && (apart->roles = read_sizes(roles)) == NULL) return -1;
+        bool right = size_count <= MAX_EXTENTS && size_count == PyTuple_GET_SIZE(roles) &&
+                     (!size_count || size_count == member_count(apart));
         for (int n = 0; n < apart->gradient_count; n++)
             right = right && apart->gradients[n] >= 0 && apart->gradients[n] < self->gradient_count;
         if (!right) {
@@ -345,7 +349,8 @@ static int read_aparts(Snapshot* self, PyObject* rows) {
         }
         for (int n = 0; n < apart->name_count; n++)
             if (!is_place(self, PyTuple_GET_ITEM(apart->names, n))) return -1;
-        if ((size_count || !is_few(apart)) && make_table(apart) < 0) return -1;
+        if (size_count ? make_extents(apart) < 0 : !is_few(apart) && make_table(apart) < 0)
+            return -1;
     }
     return self->aparts ? 0 : -1;
 }
@@ -467,6 +472,8 @@ static void dealloc(PyObject* object) {
         PyMem_Free(self->aparts[i].objects);
         PyMem_Free(self->aparts[i].gradients);
         PyMem_Free(self->aparts[i].item_sizes);
+        PyMem_Free(self->aparts[i].roles);
+        PyMem_Free(self->aparts[i].extents);
         PyMem_Free((void*)self->aparts[i].seen);
     }
     for (Py_ssize_t i = 0; i < self->unwatched_count; i++) {

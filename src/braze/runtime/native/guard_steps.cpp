@@ -174,13 +174,23 @@ struct Apart {
     PyObject* names;  // of locals, or slots of `brought`
     PyObject** objects;
     Py_ssize_t* gradients;  // which of the snapshot's
-    int64* item_sizes;      // of tensors whose storages are apart too, in that order; or NULL
+    int64* item_sizes;      // of tensors whose memory is compared, in that order; or NULL
+    int64* roles;           // of these: an Access
+    struct Extent* extents;  // room for as many, in the order of the last call's addresses; or NULL
     const char** seen;      // a table of addresses, of 1 << slot_bits places; or NULL
     int name_count, count, gradient_count, slot_bits;
 };
-// So few are compared each with each; so many tensors' storages are compared at most, as in
+// What the graph does to the memory of a tensor, as in memory_overlap.py.
+enum Access { WRITTEN, REBASED, READ };
+
+// The bytes from `start` to `end` of the tensor of that number among those compared.
+struct Extent {
+    const char *start, *end;
+    int member;
+};
+// So few are compared each with each; so many tensors' memory is compared at most, as in
 // guards_snapshot.py.
-enum { MAX_APART = 16, MAX_STORAGES = 4096 };
+enum { MAX_APART = 16, MAX_EXTENTS = 4096 };
 
 // Leaves whose gradients nobody watches, and who is asked (gradient_hooks.cpp): the first that is
 // watched, or -1.
@@ -272,6 +282,7 @@ static struct {
     AskArray sizes, strides;
     AskInt64 storage_offset;
     int (*data)(void*, const char**);
+    AskInt64 storage_size;
     AskFlag requires_grad;  // of the implementation
     AskFlag is_leaf;        // of the handle
     PyGetSetDef *get_requires_grad, *get_is_leaf, *get_grad, *get_grad_hooks;
