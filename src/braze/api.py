@@ -53,7 +53,9 @@ from braze.marks import nested_compile_region as nested_compile_region
 from braze.marks import nonstrict_trace as nonstrict_trace
 from braze.marks import substitute_in_graph as substitute_in_graph
 from braze.options import MODES, SETTINGS, Options, config, resolve
+from braze.packages import load_compiled_function as load_compiled_function
 from braze.packages import load_package as load_package
+from braze.packaging import aot_compile
 from braze.packaging import package as package
 from braze.regions import error_on_graph_break as error_on_graph_break
 from braze.report.compile_times import as_csv, print_times, tabulate
@@ -239,7 +241,12 @@ def _compile_target(target: Any, order: _Order) -> Any:
     arguments = (order.options, order.backend, order.journal)
     if isinstance(target, torch.nn.Module):
         _check_module(target)
-        return targets.compile_module(targets.original_module(target), *arguments)
+        original = targets.original_module(target)
+        compiled = targets.compile_module(original, *arguments)
+        forward: Any = type(compiled).forward
+        if type(type(original).forward) is types.FunctionType:
+            forward.aot_compile = _ahead(type(original).forward, (original,), order)
+        return compiled
     if isinstance(target, type):
         return _compile_class(target, order)
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
@@ -272,9 +279,23 @@ def _compile_function(function: types.FunctionType, order: _Order) -> Any:
     if type(original) is types.FunctionType:
         function = original
     arguments = (order.options, order.backend, order.journal)
-    compiled = targets.compile_function(function, *arguments, bound=order.bound)
+    compiled: Any = targets.compile_function(function, *arguments, bound=order.bound)
+    compiled.aot_compile = _ahead(function, () if order.bound is None else (order.bound,), order)
     MARKS.put(compiled, Mark.COMPILED)
     return compiled
+
+
+def _ahead(function: Any, bound: tuple[Any, ...], order: _Order) -> Any:
+    """`aot_compile` of what is compiled of a function."""
+    make = functools.partial(targets.make_dispatcher, order.options, order.backend, order.journal)
+    return functools.partial(
+        aot_compile,
+        function=function,
+        bound=bound,
+        options=order.options,
+        backend=order.backend,
+        make_dispatcher=make,
+    )
 
 
 def _compile_class(cls: type, order: _Order) -> type:

@@ -9,6 +9,8 @@ Braze; what names another backend goes where it went.
 from __future__ import annotations
 
 import functools
+import io
+import os
 import types
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
@@ -17,10 +19,12 @@ import torch
 
 from braze.api import compile as compile_by_braze
 from braze.api import compile_in_place
+from braze.api import load_compiled_function as load_by_braze
 from braze.api import reset as reset_braze
 from braze.compat.python.other_compilers import hide_from_other_compilers
 from braze.compat.torch.dynamo_interop import stance_of_compiler
 from braze.compat.torch.nn_modules import called_module, compiled_call
+from braze.packages.archive import is_archive
 from braze.stances import STANCES, check_stance, set_stance
 
 _OURS = ("inductor", "braze")
@@ -107,6 +111,22 @@ def _stance_of_both(torch_set_stance: Callable[..., object]) -> Callable[..., An
     return set_both
 
 
+def _load_of_both(torch_load: Callable[..., Any]) -> Callable[..., Any]:
+    """A file that Braze's functions wrote is loaded by Braze, any other one by PyTorch."""
+
+    @functools.wraps(torch_load)
+    def load_compiled_function(file: Any, **arguments: Any) -> Any:
+        if isinstance(file, (str, os.PathLike)):  # which PyTorch does not take
+            return load_by_braze(file, **arguments)
+        content = file.read()
+        is_ours = isinstance(content, bytes) and is_archive(content)
+        load = load_by_braze if is_ours else torch_load
+        return load(io.BytesIO(content) if isinstance(content, bytes) else file, **arguments)
+
+    hide_from_other_compilers((load_compiled_function,))
+    return load_compiled_function
+
+
 @final
 class _Stances:
     """What PyTorch's `set_stance` returns, and Braze's: for a `with` block, or a decorator."""
@@ -129,11 +149,14 @@ class _Stances:
 
 
 def follow_torch() -> None:
-    """From now on, `torch.compiler.set_stance` and `torch.compiler.reset` are of both compilers:
-    where a program says them, it means what it compiled, whatever compiled it. A stance that is set
-    already is Braze's, too. (PyTorch tells nobody of its stance, and to ask at each call is dear.)
+    """From now on, `torch.compiler.set_stance`, `reset` and `load_compiled_function` are of both
+    compilers: where a program says them, it means what it compiled, whatever compiled it. A stance
+    that is set already is Braze's, too. (PyTorch tells nobody of its stance,
+    and to ask at each call is dear.)
     """
     for owner, name, replace in _FOLLOWED:
+        if not hasattr(owner, name):  # of another PyTorch
+            continue
         setattr(owner, name, replace(getattr(owner, name)))
     stance, forced = stance_of_compiler()
     if stance in STANCES and stance != "default":
@@ -148,6 +171,7 @@ _REPLACED: tuple[_Row, ...] = ((torch, "compile", _in_place_of),)
 _FOLLOWED: tuple[_Row, ...] = (
     (torch.compiler, "reset", _reset_both),
     (torch.compiler, "set_stance", _stance_of_both),
+    (torch.compiler, "load_compiled_function", _load_of_both),
 )
 
 

@@ -772,19 +772,21 @@ def frame_request(
 
 
 def capture_whole(
-    request: CompileRequest, options: Options, run_eagerly: Callable[[], object]
+    request: CompileRequest,
+    options: Options,
+    run_eagerly: Callable[[], object],
+    is_exporting: bool = True,
 ) -> CapturedFrame:
-    """A frame that one graph holds.
+    """A frame that one graph holds. Raises GraphBreakError, with the graph so far, for another.
 
-    run_eagerly: runs the frame where it raises, for the user's own exception. Raises
-    GraphBreakError, with the graph so far, where one graph cannot hold it.
+    run_eagerly: runs the frame where it raises, for the user's own exception.
     """
     policy = SizePolicy(options.dynamic, SizeHistory())
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
     whole = frame_request(request, options, policy, is_watched)
     asked_for = dataclasses.replace(
-        whole, is_foreign=True, keeps_calls=True, keeps_states=True, is_exporting=True
+        whole, is_foreign=True, keeps_calls=True, keeps_states=True, is_exporting=is_exporting
     )
     captured = run_isolated(lambda: capture_frame(asked_for))
     if isinstance(captured, Refused):

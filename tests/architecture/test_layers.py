@@ -60,7 +60,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "targets": DATA | {"pipeline", "runtime", "interop"},
     # Programs as files. What loads them knows the runtime alone; `packaging` writes them.
     "packages": DATA | {"runtime"},
-    "packaging": DATA | {"packages", "pipeline", "targets", "devices", "runtime"},
+    "packaging": DATA | {"packages", "pipeline", "targets", "devices", "runtime", "interop"},
     # What the stages compute, one behind the other, beside eager.
     "diagnose": DATA | STAGES | {"tracing", "interop", "devices"},
     # Of the stages the face knows only reports, which it hands to the user.
@@ -69,7 +69,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
     # What else calls it, by PyTorch's name.
-    "installation": BASE | {"api", "stances"},
+    "installation": BASE | {"api", "packages", "stances"},
     "__init__": frozenset(
         "api compile_time environment exc installation options report stances version".split()
     ),

@@ -38,7 +38,7 @@ API: Mapping[str, tuple[str, ...]] = {
         *("nonstrict_trace", "nested_compile_region"),
         *("disallow_in_graph", "assume_constant_result", "substitute_in_graph", "wrap_numpy"),
     ),
-    "Run in another process": ("package", "load_package"),
+    "Run in another process": ("package", "load_package", "load_compiled_function"),
     "Changing sizes": ("mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked"),
     "Backends": ("register_backend", "list_backends", "aot_backend"),
     "Options": ("list_options", "list_mode_options"),
@@ -106,6 +106,8 @@ RETURNED = (
     "braze.interop.export.Exported",
     "braze.packages.loaded.Package",
     "braze.packages.loaded.Method",
+    "braze.packaging.ahead.AotCompiledFunction",
+    "braze.packages.saved_function.SavedFunction",
 )
 
 

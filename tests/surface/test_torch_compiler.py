@@ -86,7 +86,7 @@ LEFT_OUT: dict[str, str] = {
     "keep_portable_guards_unsafe": _GUARDS,
     "keep_tensor_guards_unsafe": _GUARDS,
     "load_cache_artifacts": "loads torch.compile's kernels",
-    "load_compiled_function": "loads what torch.compile saved",
+    "load_compiled_function": "of both: tests/guides/test_ahead_of_time.py",
     "on_compile_end": _OF_COMPILES,
     "on_compile_start": _OF_COMPILES,
     "optimize": "is torch.compile under an older name",

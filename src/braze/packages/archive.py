@@ -18,12 +18,13 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, final
+from typing import Any, BinaryIO, final
 
 from braze.errors import InvalidPackage
 from braze.frozen import frozen
 
 _HEAD = "braze.json"
+_FIRST = b"PK\x03\x04"
 _COMMENT = b"braze-package 1 "
 _HASH_SIZE = 64
 _PART = 1 << 22  # bytes that are read at a time
@@ -77,12 +78,18 @@ def write_archive(path: Path, head: Mapping[str, Any], members: Mapping[str, Any
         raise
 
 
-def read_archive(path: Path) -> Archive:
-    """A package, read and checked. Raises InvalidPackage for any file that is none, OSError where
-    the file cannot be read."""
-    with open(path, "rb") as file:
+def is_archive(content: bytes) -> bool:
+    """Whether a file with these bytes begins or ends as a package does; it may be damaged."""
+    begins = content.startswith(_FIRST) and content[30:40] == _HEAD.encode()  # its first member
+    return begins or content[-len(_COMMENT) - _HASH_SIZE :].startswith(_COMMENT)
+
+
+def read_archive(path: Path, content: BinaryIO | None = None) -> Archive:
+    """A package, read and checked. content: of the file, where it is read already. Raises
+    InvalidPackage for any file that is none, OSError where the file cannot be read."""
+    with open(path, "rb") if content is None else content as file:
         try:
-            return _read(str(path), file, os.fstat(file.fileno()).st_size)
+            return _read(str(path), file, file.seek(0, os.SEEK_END))
         except OSError as error:
             if error.errno not in (None, errno.EINVAL):  # which is a place that is none
                 raise

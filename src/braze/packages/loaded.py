@@ -118,8 +118,12 @@ class Method:
     writes to no buffer of the package.
     """
 
-    def __init__(self, plan: MethodPlan, state: PackageState) -> None:
+    def __init__(
+        self, plan: MethodPlan, state: PackageState, *, refuses_gradients: bool = False
+    ) -> None:
+        """refuses_gradients: whether an argument that requires gradients is an error."""
         self._plan, self._state = plan, state
+        self._refuses_gradients = refuses_gradients
         self.__name__ = plan.name
         self.__signature__ = plan.signature
 
@@ -146,6 +150,10 @@ class Method:
             tensors[place] = made[number]
         return result
 
+    def check(self, /, *args: Any, **kwargs: Any) -> None:
+        """Raise PackageInputError for arguments that the program is not for."""
+        self._chosen(args, kwargs)
+
     def __repr__(self) -> str:
         return f"<packaged method {self.__name__}{self.__signature__}>"
 
@@ -155,6 +163,17 @@ class Method:
         self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[MethodPlan, list[torch.Tensor]]:
         """The program for a call, and the tensors of its arguments."""
+        plan, leaves = self._fitting(args, kwargs)
+        if self._refuses_gradients and any(leaf.requires_grad for leaf in leaves):
+            raise PackageInputError(
+                "an argument requires gradients, and the program is for inference: call it with "
+                "detached tensors."
+            )
+        return plan, leaves
+
+    def _fitting(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[MethodPlan, list[torch.Tensor]]:
         plan, tensors = self._plan, self._state.tensors
         try:
             return plan, plan.leaves(tensors, args, kwargs)
@@ -178,9 +197,18 @@ class Package:
     another. Buffers that the program writes to keep what it wrote for the next call.
     """
 
-    def __init__(self, path: str, plans: Sequence[MethodPlan], state: PackageState) -> None:
+    def __init__(
+        self,
+        path: str,
+        plans: Sequence[MethodPlan],
+        state: PackageState,
+        *,
+        refuses_gradients: bool = False,
+    ) -> None:
         self._path, self._state = path, state
-        self._methods = {plan.name: Method(plan, state) for plan in plans}
+        self._methods = {
+            plan.name: Method(plan, state, refuses_gradients=refuses_gradients) for plan in plans
+        }
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -218,6 +246,11 @@ class Package:
         """Copy tensors into the package's, by name. strict: all parameters and buffers of the
         model must be there, and no others; constants of the program may be. Raises PackageError."""
         self._state.load(state_dict, strict)
+
+    def replace_tensor(self, number: int, tensor: torch.Tensor) -> str | None:
+        """Have the programs read another tensor in the place of one of the package's. Returns why
+        it does not fit, or None."""
+        return self._state.replace(number, tensor)
 
     def __repr__(self) -> str:
         return f"<braze package {self._path}: {', '.join(self._methods)}>"

@@ -16,7 +16,7 @@ from braze.packages.archive import Archive, damaged, read_archive
 from braze.packages.arguments import TensorCheck, compile_conditions, signature_of
 from braze.packages.loaded import MethodPlan, Package
 from braze.packages.machine import check_process, python_abi
-from braze.packages.program import constants_of_program, read_program
+from braze.packages.program import constants_of_program, read_program, regions_of_program
 from braze.packages.results import compile_result
 from braze.packages.state import PackageState, read_state
 from braze.runtime.launch.kernel_launcher import connected, raise_fault, run_by_ctypes
@@ -42,6 +42,17 @@ def load_package(path: str | os.PathLike[str]) -> Package:
     of PyTorch or Braze or for another kind of machine; OSError where it cannot be read.
     """
     archive = read_archive(Path(path))
+    if "surroundings" in archive.head:
+        raise InvalidPackage(
+            f"{archive.path} holds a function compiled ahead of time: load it by "
+            "braze.load_compiled_function."
+        )
+    return package_of(archive)
+
+
+def package_of(archive: Archive, *, refuses_gradients: bool = False) -> Package:
+    """The package in an archive. refuses_gradients: whether its calls raise for arguments that
+    require gradients. Raises InvalidPackage."""
     head = archive.head
     try:
         has_kernels = bool(head["has_kernels"])
@@ -53,7 +64,7 @@ def load_package(path: str | os.PathLike[str]) -> Package:
         raise
     except (AttributeError, IndexError, KeyError, SyntaxError, TypeError, ValueError) as error:
         raise damaged(archive.path, f"{type(error).__name__}: {error}") from error
-    return Package(archive.path, plans, state)
+    return Package(archive.path, plans, state, refuses_gradients=refuses_gradients)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -139,7 +150,8 @@ def _graph(
     """The graph, as `braze.compile` links it."""
     program, layout = read_program(data["program"])
     constants = constants_of_program(data["program"], state.tensors)
-    names = {**program.names, **constants}
+    regions = regions_of_program(data["program"], lambda inner: _graph(archive, inner, state, run))
+    names = {**program.names, **constants, **regions}
     if data["library"] is not None:
         library = _kernels(archive, data["library"])
         names |= {"run": run, "raise_fault": raise_fault, "keep": library}

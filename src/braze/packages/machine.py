@@ -15,7 +15,7 @@ from braze.version import VERSION
 
 # Of what a package's head and program say. Raise it with every change to what is written, and to
 # what launch programs call by name.
-FORMAT = 1
+FORMAT = 2
 
 # Instruction sets that a compiler uses of its own accord, among the flags of /proc/cpuinfo.
 _UNITS = re.compile(

@@ -12,6 +12,8 @@ from braze.compat.torch.profiler import PROFILER
 from braze.compat.torch.registered_ops import NAMESPACE
 from braze.errors import InvalidPackage, UserError
 from braze.ir.captured.compile_request import after_effects, make_writes
+from braze.ir.graphs.region import RegionOp
+from braze.packages.regions import ReadGraph, WriteGraph, read_region, region_data
 from braze.packages.values import decode, dtype_named, encode, is_value, name_of
 from braze.runtime.launch.arena_view import ArenaView
 from braze.runtime.launch.dynamic_arena import ArenaLayout
@@ -33,13 +35,16 @@ _OURS = "braze"
 AddTensor = Callable[[torch.Tensor, str], int]
 
 
-def program_data(program: LaunchProgram, layout: FrameLayout, add: AddTensor) -> dict[str, object]:
-    """The program as JSON. add: gives the number of a tensor that the package holds. Raises
-    UserError for an operator that no name says."""
+def program_data(
+    program: LaunchProgram, layout: FrameLayout, add: AddTensor, write: WriteGraph
+) -> dict[str, Any]:
+    """The program as JSON. add: gives the number of a tensor that the package holds. write: gives
+    the graph of a region as JSON. Raises UserError for an operator that no name says."""
     return {
         "parts": list(program.parts),
         "names": {
-            name: _meaning(program, name, value, add) for name, value in program.names.items()
+            name: _meaning(program, name, value, add, write)
+            for name, value in program.names.items()
         },
         "is_pure": program.is_pure,
         "layout": _layout_data(layout),
@@ -59,6 +64,16 @@ def constants_of_program(data: Mapping[str, Any], state: Sequence[torch.Tensor])
     """Names of the program that are tensors of the package."""
     return {
         name: state[content] for name, (kind, content) in data["names"].items() if kind == "tensor"
+    }
+
+
+def regions_of_program(data: Mapping[str, Any], read: ReadGraph) -> dict[str, Any]:
+    """Names of the program that are branches, loops and scans. read: gives the program of a
+    graph."""
+    return {
+        name: read_region(content, read)
+        for name, (kind, content) in data["names"].items()
+        if kind == "region"
     }
 
 
@@ -82,9 +97,14 @@ def operator_named(name: str) -> torch._ops.OpOverload:
 _LATER = object()
 
 
-def _meaning(program: LaunchProgram, name: str, value: Any, add: AddTensor) -> list[object]:
+def _meaning(
+    program: LaunchProgram, name: str, value: Any, add: AddTensor, write: WriteGraph
+) -> list[Any]:
     known = program.meanings.get(name)
     if isinstance(known, NamedOperator):
+        op: object = known.op
+        if isinstance(op, RegionOp):
+            return ["region", region_data(op, write)]
         return ["operator", _operator_name(known.op)]
     if isinstance(known, Allocator):
         return ["new", [name_of(known.dtype), str(known.device)]]
@@ -103,8 +123,8 @@ def _meaning(program: LaunchProgram, name: str, value: Any, add: AddTensor) -> l
 def _operator_name(op: object) -> str:
     if not isinstance(op, torch._ops.OpOverload):
         raise UserError(
-            f"braze.package: the graph holds {op}: a branch, a loop or a function of Python, which "
-            "packages cannot hold yet. Package the branches as methods of their own."
+            f"braze.package: the graph holds {op}, a function of Python, which packages cannot "
+            "hold: register it as an operator (torch.library.custom_op)."
         )
     space, _, rest = op.name().partition("::")
     return f"{_OURS if space == NAMESPACE else space}::{rest}"
@@ -118,7 +138,7 @@ def _found(kind: str, content: Any) -> Any:
         return Allocator(dtype_named(dtype), torch.device(device)).find()
     if kind == "runtime":
         return _RUNTIME[content]
-    if kind == "tensor":
+    if kind in ("tensor", "region"):
         return _LATER
     if kind != "value":
         raise ValueError(f"no name of a program is a {kind}")

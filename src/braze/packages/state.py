@@ -34,11 +34,17 @@ class StateWriter:
     """Gathers the tensors of a package, by identity. Storages are written once."""
 
     def __init__(
-        self, names: Mapping[int, Sequence[str]], saved: Iterable[int], bound_later: bool
+        self,
+        names: Mapping[int, Sequence[str]],
+        saved: Iterable[int],
+        bound_later: bool,
+        external: Mapping[int, tuple[str, str]] | None = None,
     ) -> None:
         """names: by the identity of a tensor, what its module calls it. saved: identities of those
-        that state dicts have; bound_later: their contents are given when the package is loaded."""
+        that state dicts have; bound_later: their contents are given when the package is loaded.
+        external: the key and name of those that are given themselves then."""
         self._names, self._saved, self._bound_later = names, frozenset(saved), bound_later
+        self._external = external or {}
         self._stored: dict[int, _Stored] = {}
         self._places: dict[int, int] = {}
 
@@ -50,10 +56,11 @@ class StateWriter:
                     f"braze.package: {called} is {tensor.layout} on {tensor.device}. Packages hold "
                     "dense tensors of the CPU: move the model there."
                 )
+            given = self._external.get(id(tensor))
             names = list(self._names.get(id(tensor), (called,)))
             self._places[id(tensor)] = len(self._places)
             is_saved = id(tensor) in self._saved
-            later = is_saved and self._bound_later
+            later = given is not None or (is_saved and self._bound_later)
             self._stored[id(tensor)] = _Stored(tensor, names, not is_saved, later)
         return self._places[id(tensor)]
 
@@ -74,7 +81,52 @@ class StateWriter:
         sizes = [storage.nbytes() for storage in kept]
         left_out = self._names.keys() - self._stored.keys()
         unused = [name for i, names in self._names.items() if i in left_out for name in names]
-        return {"storages": sizes, "tensors": tensors, "unused": unused}
+        external = [
+            [*self._external[key], number]
+            for key, number in self._places.items()
+            if key in self._external
+        ]
+        state = {"storages": sizes, "tensors": tensors, "unused": unused}
+        return {**state, "external": external} if external else state
+
+
+def state_of(
+    owned: Iterable[Any], external: Mapping[str, Any], *, bound_later: bool
+) -> StateWriter:
+    """What writes the tensors of modules, which it names as their state dicts do.
+
+    owned: objects, of which the modules count; bound_later: the contents of their state dicts are
+    given when the package is loaded. external: modules and tensors by the name under which they are
+    given then. Raises UserError for another object.
+    """
+    names: dict[int, list[str]] = {}
+    saved: set[int] = set()
+    for module in {id(each): each for each in owned}.values():
+        if isinstance(module, torch.nn.Module):
+            saved |= {id(tensor) for tensor in module.state_dict(keep_vars=True).values()}
+            for name, tensor in tensors_of(module):
+                known = names.setdefault(id(tensor), [])
+                known += [name] * (name not in known)
+    given: dict[int, tuple[str, str]] = {}
+    for key, value in external.items():
+        for name, tensor in tensors_of(value):
+            given.setdefault(id(tensor), (key, name))
+    return StateWriter(names, saved, bound_later, given)
+
+
+def tensors_of(value: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a module, by name; a tensor itself has none. Raises UserError for another
+    object."""
+    if isinstance(value, torch.Tensor):
+        return [("", value)]
+    if not isinstance(value, torch.nn.Module):
+        raise UserError(
+            f"external data are modules and tensors, not a {type(value).__qualname__}: what else a "
+            "compiled function reads is part of its program."
+        )
+    kept = value.state_dict(keep_vars=True)
+    found = [*kept.items(), *value.named_buffers(remove_duplicate=False)]
+    return [(name, tensor) for name, tensor in found if isinstance(tensor, torch.Tensor)]
 
 
 @final
@@ -112,6 +164,20 @@ class PackageState:
                 self.tensors[self.names[name]].copy_(value)
                 self.missing.discard(self.names[name])
         self.generation += 1
+
+    def replace(self, number: int, tensor: torch.Tensor) -> str | None:
+        """Take another tensor in the place of one. Returns why it does not fit, or None."""
+        own = self.tensors[number]
+        for what in ("dtype", "device", "layout", "shape"):
+            if getattr(tensor, what) != getattr(own, what):
+                return f"has the {what} {getattr(tensor, what)}, not {getattr(own, what)}."
+        if tensor.stride() != own.stride():
+            return f"has the strides {tensor.stride()}, not {own.stride()}."
+        if tensor.storage_offset() != own.storage_offset():
+            return f"begins at {tensor.storage_offset()} of its storage: clone it."
+        self.tensors[number] = tensor.detach()
+        self.missing.discard(number)
+        return None
 
     def _required(self, given: Mapping[str, object]) -> list[str]:
         found = {self.names[name] for name in given if name in self.names}

@@ -24,9 +24,10 @@ from braze.ir.captured.frame import CapturedFrame
 from braze.ir.graphs.custom_gradient import without_custom_gradients
 from braze.ir.graphs.graph import Graph, devices_of, needs_gradients
 from braze.ir.graphs.joint_graph import PLAIN
+from braze.ir.graphs.region import is_region, region_op
 from braze.ir.kernels.kernel import KernelSources
 from braze.ir.kernels.schedule import Schedule
-from braze.marks import MARKS, Mark, marks_of_dimensions, put_marks
+from braze.marks import MARKS, DimensionMark, Mark, Marked, marks_of_dimensions, put_marks
 from braze.options import Options, config, resolve
 from braze.packages.archive import write_archive
 from braze.packages.arguments import bind, describe, rebuild, signature_data
@@ -43,7 +44,8 @@ from braze.packages.changing_sizes import (
 from braze.packages.dynamic_shapes import ExportedCall, exported_call, mark_dimensions
 from braze.packages.machine import process_facts, python_abi
 from braze.packages.program import program_data
-from braze.packages.state import StateWriter
+from braze.packages.regions import not_yet_compiled
+from braze.packages.state import StateWriter, state_of
 from braze.pipeline import capture_whole, compile_graph
 from braze.runtime.dispatch.argument_binding import make_binder
 from braze.runtime.launch.build_cache import build
@@ -119,19 +121,46 @@ def package(
     if not isinstance(path, (str, os.PathLike)):
         raise UserError(f"braze.package writes to a path, not {path!r}.")
     base = resolve(config.snapshot(), fullgraph=True, dynamic=False, options=options)
-    writer = _Writer(replace(base, suppress_errors=False, packed_weights=0))
     calls = [_call(*each) for each in given]
-    state = _state(calls, weights)
-    methods = {call.name: writer.method(call, state) for call in calls}
-    head = {
-        "process": process_facts(),
-        "launcher": writer.launcher(),
-        "has_kernels": bool(writer.members),
-        "methods": methods,
-        "state": state.write(writer.members),
-    }
-    write_archive(Path(path), head, writer.members)
+    owners = [owner for call in calls for owner in call.bound]
+    state = state_of(owners, {}, bound_later=not weights)
+    head, members = _written(calls, state, _Writer(_without_faults(base)))
+    write_archive(Path(path), head, members)
     return Path(path)
+
+
+def package_as_compiled(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: Options,
+    external: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The head and the members of a package of one call that is compiled as `braze.compile` does:
+    in the grad mode of this thread, and with all sizes changing where `dynamic=True`.
+
+    external: modules and tensors by the names under which the process that loads the package gives
+    them; their contents are left out. Raises as `package` does, and UserError where gradients
+    are needed.
+    """
+    name = getattr(function, "__name__", "")
+    call = _call(name if name.isidentifier() else "call", function, args, kwargs, None)
+    grad = torch.is_grad_enabled()
+    leaves: list[tuple[str, torch.Tensor]] = []
+    for key, value in bind(call.signature, args, kwargs).items():
+        describe(value, key, leaves)
+    for path, leaf in leaves:
+        if grad and leaf.requires_grad:
+            raise UserError(
+                f"{path} requires gradients, and a file holds programs for inference: compile it "
+                "ahead of time under torch.no_grad()."
+            )
+    if options.dynamic:
+        for tensor in call.tensors:
+            put_marks(tensor, _all_maybe(tensor))
+    state = state_of(call.bound, external, bound_later=False)
+    fixed = replace(_without_faults(options), fullgraph=True, dynamic=False)
+    return _written([call], state, _Writer(fixed, grad=grad, is_exporting=False))
 
 
 # --- what is packaged ----------------------------------------------------------------------------
@@ -190,6 +219,12 @@ def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [copies[id(tensor)] for tensor in tensors]
 
 
+def _all_maybe(tensor: torch.Tensor) -> dict[int, Marked]:
+    """The marks of a tensor all of whose sizes change where the program lets them."""
+    maybe = dict.fromkeys(range(tensor.dim()), Marked(DimensionMark.MAYBE))
+    return {**maybe, **marks_of_dimensions(tensor)}
+
+
 def _frame_of(model: Any) -> tuple[Any, tuple[Any, ...], inspect.Signature]:
     """The Python function of a model, the arguments that it has already, and the signature of the
     rest."""
@@ -221,21 +256,37 @@ def _without_annotations(signature: inspect.Signature) -> inspect.Signature:
     return inspect.Signature([p.replace(annotation=empty) for p in signature.parameters.values()])
 
 
-def _state(calls: Sequence[_PackagedCall], weights: bool) -> StateWriter:
-    """What writes the tensors of the calls' modules."""
-    names: dict[int, list[str]] = {}
-    later: set[int] = set()
-    for module in {id(b): b for call in calls for b in call.bound}.values():
-        if not isinstance(module, torch.nn.Module):
-            continue
-        kept = module.state_dict(keep_vars=True)
-        found = [*kept.items(), *module.named_buffers(remove_duplicate=False)]
-        for name, tensor in found:
-            if isinstance(tensor, torch.Tensor) and name not in names.get(id(tensor), ()):
-                names.setdefault(id(tensor), []).append(name)
-        persistent = {id(tensor) for tensor in kept.values()}
-        later |= persistent
-    return StateWriter(names, later, bound_later=not weights)
+def _written(
+    calls: Sequence[_PackagedCall], state: StateWriter, writer: _Writer
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The head of a package, and its members."""
+    methods = {call.name: writer.method(call, state) for call in calls}
+    head = {
+        "process": process_facts(),
+        "launcher": writer.launcher(),
+        "has_kernels": bool(writer.members),
+        "methods": methods,
+        "state": state.write(writer.members),
+    }
+    return head, writer.members
+
+
+def _without_programs(graph: Graph) -> Graph:
+    """The graph whose regions are compiled where they are written."""
+    made: dict[int, Any] = {}
+    nodes = []
+    for node in graph.nodes:
+        if is_region(node):
+            op = region_op(node)
+            programs = (not_yet_compiled,) * len(op.graphs)
+            node = replace(node, op=made.setdefault(id(op), replace(op, programs=programs)))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _without_faults(options: Options) -> Options:
+    """The options, so that a fault of the compiler is raised, and no weights are packed."""
+    return replace(options, suppress_errors=False, packed_weights=0)
 
 
 def _is_the_example(choice: Choice) -> bool:
@@ -253,9 +304,12 @@ def _do_nothing() -> None:
 @final
 @dataclass(slots=True)
 class _Writer:
-    """Compiles calls; members: the files of the package."""
+    """Compiles calls; members: the files of the package. grad: the grad mode of the calls.
+    is_exporting: what `torch.compiler.is_exporting()` says in them."""
 
     options: Options
+    grad: bool = False
+    is_exporting: bool = True
     members: dict[str, Any] = field(default_factory=dict)
 
     def method(self, call: _PackagedCall, state: StateWriter) -> dict[str, Any]:
@@ -293,7 +347,7 @@ class _Writer:
         data = PackagedCall(captured, places).data()
         if call.is_exported:
             data["distinct"] = []
-        return {**data, **self._graph(call, captured, state)}
+        return {**data, **self._graph(call, captured.graph, state)}
 
     def _captured(
         self, call: _PackagedCall, arguments: inspect.BoundArguments, is_example: bool
@@ -301,18 +355,18 @@ class _Writer:
         """is_example: the call may be made, where it raises, for the exception."""
         target = call.target
         given = (*call.bound, *arguments.args)
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.grad):
             bound = make_binder(target)(*given, **arguments.kwargs)
             values = FrameValues(bound, (), target.__globals__)
             request = CompileRequest(target.__code__, 0, values, target)
             eagerly = functools.partial(target, *given, **arguments.kwargs)
             run = eagerly if is_example else _do_nothing
-            return capture_whole(request, self.options, run), values
+            captured = capture_whole(request, self.options, run, is_exporting=self.is_exporting)
+            return captured, values
 
-    def _graph(
-        self, call: _PackagedCall, captured: CapturedFrame, state: StateWriter
-    ) -> dict[str, object]:
-        graph = without_custom_gradients(captured.graph)
+    def _graph(self, call: _PackagedCall, given: Graph, state: StateWriter) -> dict[str, Any]:
+        """A graph as JSON: its program and its kernels."""
+        graph = _without_programs(without_custom_gradients(given))
         others = [str(device) for device in devices_of(graph) if device.type != "cpu"]
         if others:
             raise UserError(
@@ -322,7 +376,7 @@ class _Writer:
         if needs_gradients(graph):
             raise UserError(
                 f"braze.package: {call.name} computes with gradients enabled: packages "
-                "are for inference."
+                "are for inference. Make it under torch.no_grad()."
             )
         code = call.target.__code__
         place = f"{code.co_filename}:{code.co_firstlineno}"
@@ -331,8 +385,9 @@ class _Writer:
             plan, sources = self._planned(graph, recorder)
             program = write_program(plan, sources)
         layout = lay_out_frame(plan, sources, program.views)
+        write = functools.partial(self._graph, call, state=state)
         return {
-            "program": program_data(program, layout, state.add),
+            "program": program_data(program, layout, state.add, write),
             "library": self._library(sources),
             "entries": [segment.entry for segment in sources.segments],
             "title": f"braze package, {call.name}",
