@@ -24,6 +24,8 @@ from braze.api import reset as reset_braze
 from braze.compat.python.other_compilers import hide_from_other_compilers
 from braze.compat.torch.dynamo_interop import stance_of_compiler
 from braze.compat.torch.nn_modules import called_module, compiled_call
+from braze.interop.dynamo_config import settings_of_dynamo
+from braze.options import config
 from braze.packages.archive import is_archive
 from braze.stances import STANCES, check_stance, set_stance
 
@@ -45,7 +47,9 @@ class install:
     It is the process's, all of its threads'. What was compiled meanwhile stays compiled by what
     compiled it. `nn.Module.compile`, which calls it, compiles in place. A call that names another
     backend than "inductor" or "braze", or has an argument that Braze does not know (`shapes_spec`),
-    is PyTorch's.
+    is PyTorch's. What a program set on `torch._dynamo.config` before it calls `torch.compile` and
+    means something to Braze (`recompile_limit`, `capture_scalar_outputs`,
+    `assume_static_by_default`, ...) is heeded, and what means nothing is warned of.
     """
 
     def __init__(self) -> None:
@@ -81,10 +85,11 @@ def _in_place_of(torch_compile: Callable[..., object]) -> Callable[..., Any]:
             return torch_compile(model, **arguments)
         ours = {n: v for n, v in arguments.items() if n not in (*_ALWAYS_SO, *_UNKNOWN, "backend")}
         module = called_module(model) if type(model) is types.MethodType else None
-        if module is not None:  # `nn.Module.compile`, which puts on the module what it is given
-            compile_in_place(module, **ours)
-            return compiled_call(module)
-        return compile_by_braze(model, **ours)
+        with config.patch(settings_of_dynamo()):
+            if module is not None:  # `nn.Module.compile`, which puts on the module what it gets
+                compile_in_place(module, **ours)
+                return compiled_call(module)
+            return compile_by_braze(model, **ours)
 
     hide_from_other_compilers((compile,))
     return compile

@@ -10,6 +10,7 @@ import functools
 import os
 import tempfile
 import types
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar, final
 
 from braze.environment import PROCESS, Setting, parse_environment
-from braze.errors import InvalidOption, unknown_name
+from braze.errors import BrazeWarning, InvalidOption, unknown_name
 from braze.frozen import frozen
 from braze.locks import make_lock
 
@@ -304,6 +305,57 @@ def _normal(name: str, value: object) -> Any:
 
 # A name that torch.compile's configuration had, or has, for one of `Config`.
 _THEIR_NAMES = types.MappingProxyType({"cache_size_limit": "recompile_limit"})
+# A setting of torch.compile's -> the option that says it, and its value by that of the setting: the
+# usual one, and the other.
+_SAID_BY: Mapping[str, tuple[str, Mapping[object, object]]] = types.MappingProxyType(
+    {
+        "dynamic_shapes": ("dynamic", {True: None, False: False}),
+        "automatic_dynamic_shapes": ("dynamic", {True: None, False: False}),
+        "assume_static_by_default": ("dynamic", {True: None, False: True}),
+        "force_disable_caches": ("cache", {False: True, True: False}),
+    }
+)
+# A setting of torch.compile's -> its value for what Braze does, and what to say instead of another.
+_ALWAYS_SO: Mapping[str, tuple[object, str]] = types.MappingProxyType(
+    {
+        "accumulated_cache_size_limit": (256, "`recompile_limit` is of each function"),
+        "accumulated_recompile_limit": (256, "`recompile_limit` is of each function"),
+        "allow_unspec_int_on_nn_module": (False, "numbers of modules are constants"),
+        "error_on_recompile": (False, "`braze.set_stance('fail_on_recompile')` does it"),
+        "fail_on_recompile_limit_hit": (False, "`fullgraph=True` raises at the limit"),
+        "force_nn_module_property_static_shapes": (True, "`mark_dynamic` marks their sizes"),
+        "force_parameter_static_shapes": (True, "`mark_dynamic` marks their sizes"),
+        "guard_nn_modules": (True, "`guard_filter_fn` says which guards are asked"),
+        "inline_inbuilt_nn_modules": (True, "modules are captured as the program's own code"),
+        "log_file_name": (None, "the variable BRAZE_LOGS_OUT names a file for logs"),
+        "optimize_ddp": (True, "gradients of DDP always leave a backward as they are ready"),
+        "specialize_float": (False, "numbers that change become symbols"),
+        "specialize_int": (False, "numbers that change become symbols"),
+    }
+)
+
+
+def translated(given: Mapping[str, object]) -> dict[str, object]:
+    """Settings with those of torch.compile's own in the words of `Options`. Those that mean what
+    Braze does anyway go; a BrazeWarning names others that mean nothing here."""
+    made: dict[str, object] = {}
+    for name, value in given.items():
+        if name in _SAID_BY:
+            option, meanings = _SAID_BY[name]
+            if type(value) is not bool:
+                raise InvalidOption(f"Option {name!r} takes bool, not {value!r}.")
+            made[option] = meanings[value]
+        elif name in _ALWAYS_SO:
+            usual, instead = _ALWAYS_SO[name]
+            if value != usual:
+                warnings.warn(
+                    f"{name}={value!r} has no counterpart in Braze, and is left out: {instead}.",
+                    BrazeWarning,
+                    stacklevel=3,
+                )
+        else:
+            made[_THEIR_NAMES.get(name, name)] = value
+    return made
 
 
 @final
@@ -330,15 +382,21 @@ class Config:
         if name.startswith("__"):
             raise AttributeError(name)
         name = _THEIR_NAMES.get(name, name)
+        if name in _ALWAYS_SO:
+            return _ALWAYS_SO[name][0]
+        if name in _SAID_BY:
+            option, meanings = _SAID_BY[name]
+            usual, other = meanings
+            return other if getattr(self, option) is meanings[other] else usual
         with self._lock:
             value = self._layer_of(_known(name))[name]
         return _Functions(self, name, value) if name in _OF_FUNCTIONS else value
 
     def __setattr__(self, name: str, value: object) -> None:
-        name = _THEIR_NAMES.get(name, name)
-        value = _normal(name, value)
-        with self._lock:
-            self._layer_of(name)[name] = value
+        for own, each in translated({name: value}).items():
+            checked = _normal(own, each)
+            with self._lock:
+                self._layer_of(own)[own] = checked
 
     def __dir__(self) -> list[str]:
         return sorted({*SETTINGS, "patch", "snapshot"})
@@ -364,7 +422,7 @@ class Config:
         Call it as `patch(name=value)`, `patch({"name": value})` or `patch("name", value)`.
         """
         given = {changes: value} if isinstance(changes, str) else dict(changes or {})
-        own = {_THEIR_NAMES.get(k, k): v for k, v in (given | named).items()}
+        own = translated(given | named)
         return Patch(self, {k: _normal(k, v) for k, v in own.items()})
 
     def _lay(self, patch: Patch, values: Mapping[str, object]) -> None:
@@ -471,7 +529,7 @@ def resolve(
             "Either mode or options can be given, not both: write "
             f"options={{'mode': {mode!r}, ...}}."
         )
-    given = {name: _normal(name, value) for name, value in (options or {}).items()}
+    given = {name: _normal(name, value) for name, value in translated(options or {}).items()}
     whole = fullgraph or given.get("fullgraph", base.fullgraph)
     explicit = {
         **{name: given.get(name, getattr(base, name) or whole) for name in _KEEP_IN_GRAPH},

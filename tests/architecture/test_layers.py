@@ -69,7 +69,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
     # What else calls it, by PyTorch's name.
-    "installation": BASE | {"api", "packages", "stances"},
+    "installation": BASE | {"api", "interop", "options", "packages", "stances"},
     "__init__": frozenset(
         "api compile_time environment exc installation options report stances version".split()
     ),

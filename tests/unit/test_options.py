@@ -220,3 +220,56 @@ def test_variables_of_others_are_not_looked_at() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         values_of({"BRAZE_ROOT": "x", "BRAZE_DAY": "3", "BRAZIER": "1", "BRAZE_LOGS": "x"})
+
+
+# --- names of torch.compile's configuration -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "option", "means"),
+    [
+        ("cache_size_limit", 3, "recompile_limit", 3),
+        ("dynamic_shapes", False, "dynamic", False),
+        ("automatic_dynamic_shapes", False, "dynamic", False),
+        ("assume_static_by_default", False, "dynamic", True),
+        ("force_disable_caches", True, "cache", False),
+    ],
+)
+def test_settings_of_torch_compile_say_options(
+    name: str, value: object, option: str, means: object, config: Config
+) -> None:
+    usual, before = getattr(config, option), getattr(config, name)
+    with config.patch({name: value}):
+        assert getattr(config, option) is means
+        assert getattr(config, name) is value
+    assert (getattr(config, option), getattr(config, name)) == (usual, before)
+    assert getattr(resolve(config.snapshot(), options={name: value}), option) is means
+    setattr(config, name, value)
+    assert getattr(config, option) is means
+    setattr(config, name, before)
+    assert (getattr(config, option), getattr(config, name)) == (usual, before)
+
+
+def test_settings_without_counterpart_are_warned_of(config: Config) -> None:
+    for name, usual, other, words in [
+        ("error_on_recompile", False, True, "set_stance"),
+        ("fail_on_recompile_limit_hit", False, True, "fullgraph=True"),
+        ("optimize_ddp", True, False, "DDP"),
+        ("accumulated_cache_size_limit", 256, 64, "recompile_limit"),
+        ("specialize_float", False, True, "symbols"),
+        ("log_file_name", None, "log.txt", "BRAZE_LOGS_OUT"),
+    ]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert resolve(config.snapshot(), options={name: usual}) == config.snapshot()
+            setattr(config, name, usual)
+        for give in (
+            lambda n=name, o=other: resolve(config.snapshot(), options={n: o}),
+            lambda n=name, o=other: setattr(config, n, o),
+            lambda n=name, o=other: config.patch({n: o}),
+        ):
+            with pytest.warns(BrazeWarning, match=f"{name}.*{words}"):
+                give()
+        assert getattr(config, name) == usual
+    with pytest.raises(InvalidOption, match="takes bool"):
+        setattr(config, "dynamic_shapes", "yes")  # noqa: B010
