@@ -252,7 +252,7 @@ def _retraced(
     return Graph(inputs, used, whole.nodes, whole.outputs, ())
 
 
-def _runner(graph: Graph, constants: dict[Value, Any], tracer: Tracer) -> _Function:
+def _runner(graph: Graph, constants: dict[Value, torch.Tensor], tracer: Tracer) -> _Function:
     def run(*inputs: object) -> tuple[Any, ...]:
         values: dict[Value, Any] = {**constants, **dict(zip(graph.inputs, inputs, strict=True))}
         for node in graph.nodes:
