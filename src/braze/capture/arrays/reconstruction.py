@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.capture.arrays.fake_array import FakeArray
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.compat.numpy.interface import array_of_tensor, scalar_of_tensor, view_of_array
 from braze.ir.captured.frame import FromConstant, FromSource, NewCall, Recipe
 
+if TYPE_CHECKING:
+    from braze.capture.exit.reconstruction import Reconstructor
 
-def array_recipe(writer: Any, value: FakeArray) -> Recipe:
+
+def array_recipe(writer: Reconstructor, value: FakeArray) -> Recipe:
     """The recipe of an array, or of a number of NumPy's. writer: of the other recipes."""
     source = value.arrays.interpreter.guard_context.source_of(value)
     if source is not None:

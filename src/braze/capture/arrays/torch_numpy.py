@@ -23,7 +23,7 @@ class TensorForm:
     """A function of NumPy's as one of tensors; the other arguments, and where the tensors are, is
     kept. Hashed by identity: each call has its own."""
 
-    def __init__(self, name: str, function: Callable[..., Any], given: object) -> None:
+    def __init__(self, name: str, function: Callable[..., object], given: object) -> None:
         self.__name__ = self.__qualname__ = name
         self.__module__ = "numpy"
         self._function = function

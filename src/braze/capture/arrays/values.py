@@ -236,7 +236,9 @@ class Arrays:
             tensor = self.leaf(torch.clone, tensor)
         return self.wrap(in_layout_of(self, tensor, found) if cls_is_array else tensor, found)
 
-    def _matched_view(self, name: str, found: Any, tensor: Any, operand: FakeArray) -> FakeArray:
+    def _matched_view(
+        self, name: str, found: Any, tensor: TracedTensor, operand: FakeArray
+    ) -> FakeArray:
         size = found.itemsize
         base = operand if operand.base_array is None else operand.base_array
         shares = memory_of(tensor) is memory_of(operand._tensor)

@@ -110,7 +110,7 @@ def way_to_call(function: Any) -> Way:
 
 def _leave_to_program(
     interpreter: Interpreter, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """A function of torch's that sets state: a graph would run under the state outside."""
     raise BreakRequested("global-state", describe(function))
 
@@ -366,7 +366,11 @@ _Fit: TypeAlias = Callable[[Any, Any], Any]
 
 
 def _fitted(
-    interpreter: Interpreter, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, object]
+    interpreter: Interpreter,
+    called: object,
+    fit: _Fit,
+    args: Iterable[object],
+    kwargs: dict[str, object],
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments made fit for C code, those wrapped that it calls."""
     name = identifier(called)
@@ -717,7 +721,7 @@ class _Tripwire:
     """A profile function: BreakRequested at the first frame of Python code that is neither
     capture's own nor redirected to it."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: object) -> None:
         self._function = function
         self._own_frames = 0
 

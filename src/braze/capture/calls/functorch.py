@@ -107,14 +107,14 @@ def take_jvp(
 @answers(torch.func.linearize)
 def take_linearization(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     raise BreakRequested("unseen-python", "torch.func.linearize, which traces by itself")
 
 
 @answers(*LEVEL_CALLS)
 def change_levels(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """In a frame of torch.func's own. A level that capture enters would be open behind it."""
     raise BreakRequested("unseen-python", "a level of torch.func's transforms")
 

@@ -63,7 +63,7 @@ class Overrider(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, op: object, types: object, args: object = (), kwargs: object = None
-    ) -> Any:
+    ) -> object:
         raise Untraceable(f"{op}, which does not ask for {_NAME}")
 
 
@@ -87,7 +87,7 @@ def call_overriding(
         arguments = _replaced(given, _argument), _replaced(keywords, _argument)
         return _answer(interpreter, func, *arguments)
 
-    def stand_in(value: object) -> Any:
+    def stand_in(value: object) -> object:
         if type(value) not in TENSORS or not _overrides(guard_context, value):
             return value
         made = make_wrapper(Overrider, (0,))

@@ -9,6 +9,7 @@ What is in no list breaks the graph: it may change something, or change by itsel
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -112,7 +113,10 @@ def ask_all(
 
 
 def _ask_card(
-    interpreter: Interpreter, function: Any, args: tuple[object, ...], kwargs: dict[str, object]
+    interpreter: Interpreter,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> object:
     """Ask a fact of a card, which stays as it is; which card is the current one may change."""
     device = (*args, *kwargs.values(), None)[0]

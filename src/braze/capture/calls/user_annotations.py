@@ -253,7 +253,7 @@ def call_compiled_here(
 @answers(CompiledHere.__getattr__)
 def ask_compiled_here(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """An attribute of what `braze.compile` gave."""
     raise BreakRequested("not-inlined", f"compile(...).{args[1]}, a part of Braze")
 

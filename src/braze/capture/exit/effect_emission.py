@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import _thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.exit.reconstruction import Reconstructor
-from braze.capture.state.side_effects import DELETED, DictWrites, SideEffects
+from braze.capture.state.side_effects import DELETED, DictWrites, Shadow, SideEffects
 from braze.ir.captured.frame import (
     CapturedCall,
     Effect,
@@ -71,7 +71,7 @@ def _dict_effects(
     ]
 
 
-def _contents_effect(interpreter: Interpreter, writer: Reconstructor, shadow: Any) -> Effect:
+def _contents_effect(interpreter: Interpreter, writer: Reconstructor, shadow: Shadow) -> Effect:
     target = FromSource(interpreter.guard_context.known[id(shadow.original)][1])
     copy = shadow.copy
     contents: Recipe

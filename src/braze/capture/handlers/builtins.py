@@ -593,5 +593,5 @@ def format_of(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
 @answers(print, input, open, breakpoint)
 def input_output(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     raise BreakRequested("input-output", "print or the like")

@@ -11,7 +11,7 @@ each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,7 +114,7 @@ def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, obje
 # --- private ---------------------------------------------------------------------------------
 
 
-def _check_turn(made: Any, carried: Sequence[Any]) -> None:
+def _check_turn(made: Any, carried: list[TracedTensor]) -> None:
     """Raise what PyTorch does where a turn gives something else than it was given."""
     if type(made) not in (tuple, list) or len(made) != len(carried):
         raise _raised("while_loop: body_fn should return as many elements as it is given")

@@ -299,7 +299,7 @@ def _prepare_function(
 def _first(
     route: Route,
     interpreter: Interpreter,
-    function: Any,
+    function: types.FunctionType,
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> Prepared:

@@ -15,6 +15,7 @@ from braze.capture.objects.operators import (
     COMPARISONS,
     OPERATORS,
     UNARY,
+    Operator,
     binary,
     contains,
     is_same,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _two(op: Any) -> Callable[..., object]:
+def _two(op: Operator) -> Callable[..., object]:
     def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if len(args) != 2 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
@@ -37,7 +38,7 @@ def _two(op: Any) -> Callable[..., object]:
     return apply
 
 
-def _one(op: Any) -> Callable[..., object]:
+def _one(op: Operator) -> Callable[..., object]:
     def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if len(args) != 1 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)

@@ -142,7 +142,7 @@ def subclasses(
 )
 def ask_process(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """What a file system, a path or a thread says may be something else at the next call."""
     raise BreakRequested("unseen-callable", "a question about files, modules or threads")
 

@@ -10,7 +10,7 @@ import torch
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.state.guard_context import TENSORS, GuardContext
-from braze.capture.state.side_effects import DELETED
+from braze.capture.state.side_effects import DELETED, SideEffects
 from braze.compat.torch.nn_modules import INSTANCE_HOOKS, global_hooks, has_hooks
 from braze.ir.captured.guard import ABSENT
 from braze.ir.captured.source import AttributeSource
@@ -128,7 +128,7 @@ def _shares(guard_context: GuardContext, space: dict[str, object], names: Iterab
     return any(id(space.get(name)) in guard_context.known for name in names)
 
 
-def _are_hooks_written(side_effects: Any, space: dict[str, Any]) -> bool:
+def _are_hooks_written(side_effects: SideEffects, space: dict[str, Any]) -> bool:
     """Whether the frame wrote to a module's hooks, or to those of all modules."""
     touched = side_effects.touched
     if not touched:

@@ -191,7 +191,7 @@ def _grow(interpreter: Interpreter, op: Operator, left: object, right: object) -
     return interpreter.side_effects.original(call_seen(interpreter, op.function, pair, {}))
 
 
-def _on_numbers(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def _on_numbers(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """An operator on numbers that stand for several; what those do not do (they are no parts of
     complex numbers, and truths no numbers) is done by the numbers at hand."""
     left, right = with_float_sizes(interpreter, op.method, left, right)

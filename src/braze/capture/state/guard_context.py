@@ -568,7 +568,9 @@ class GuardContext:
         self.give_class(fake, cls)
         return fake
 
-    def _wrap_wrapper(self, real: torch.Tensor, source: Source, cls: Any) -> WrapperFake:
+    def _wrap_wrapper(
+        self, real: torch.Tensor, source: Source, cls: type[torch.Tensor]
+    ) -> WrapperFake:
         """A tensor of a wrapper subclass: its metadata is guarded here, its attributes where they
         are read."""
         assert self.intercepts is not None
@@ -718,7 +720,7 @@ _ASKED_BY_GUARDS = (
 _KEEPERS = (torch.nn.Module, type, types.ModuleType, types.FunctionType)
 
 
-def refuse_lazy(real: torch.Tensor, source: Source, layout: object) -> Any:
+def refuse_lazy(real: torch.Tensor, source: Source, layout: object) -> object:
     """What a world does with such inputs while no interpreter has it."""
     raise Untraceable("a lazily conjugated or negated tensor")
 

@@ -234,7 +234,7 @@ class SideEffects:
 
     # --- single entries ----------------------------------------------------------------------
 
-    def write(self, space: dict[Any, Any], key: Any, value: Any, owner: Any = None) -> None:
+    def write(self, space: dict[Any, Any], key: Any, value: Any, owner: object = None) -> None:
         """Write (DELETED: delete) one key of a dict from outside."""
         self._check_settled(space)
         shadow = self.shadows.get(id(space))

@@ -215,7 +215,7 @@ def _class_or_dict(interpreter: Interpreter, tensor: object, name: str) -> objec
 _GRAD: Any = torch.Tensor.grad
 
 
-def _gradient(interpreter: Interpreter, tensor: object, real: Any) -> object:
+def _gradient(interpreter: Interpreter, tensor: object, real: torch.Tensor | None) -> object:
     guard_context = interpreter.guard_context
     if real is None:
         if id(tensor) in interpreter.retaining:

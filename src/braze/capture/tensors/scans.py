@@ -41,6 +41,7 @@ from braze.tracing.shape_rules.strides import as_operand, contiguous
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.tracing.fake_tensor import TracedTensor
 
 
 @answers(SCAN)
@@ -202,7 +203,7 @@ def _row_type(kind: TensorType) -> TensorType:
     return TensorType(kind.dtype, kind.shape[1:], kind.stride[1:], kind.device)
 
 
-def _check_carried(made: Sequence[Any], carried: Sequence[Any]) -> None:
+def _check_carried(made: Sequence[Any], carried: list[TracedTensor]) -> None:
     """Raise what PyTorch does where a turn gives something else than it was given."""
     for before, after in zip(carried, made):
         if type(after) not in TENSORS or (before.shape, before.dtype, before.device) != (

@@ -91,7 +91,7 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
 
 
 @answers(InlinedContext.__getattr__)
-def ask_node(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def ask_node(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """An attribute of `ctx` that the program has not set: autograd's node may have it."""
     context, name = args
     if name in OF_NODES:

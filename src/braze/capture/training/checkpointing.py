@@ -167,7 +167,7 @@ def _nodes(tensors: Sequence[object]) -> list[object]:
     return [node for node in found if node is not None]
 
 
-def _leads_to(node: Any, ends: Sequence[Any]) -> bool:
+def _leads_to(node: Any, ends: list[TracedTensor]) -> bool:
     """Whether a gradient passes a node on its way to one of these tensors."""
     above = history_nodes([following for following, _ in node.next_functions if following])
     makers = {id(maker) for maker in _nodes(ends)}

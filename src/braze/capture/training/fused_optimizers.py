@@ -53,5 +53,5 @@ for _fused, _plain in FUSED_STEPS.items():
 @answers(*DATA_DEPENDENT_STEPS)
 def step_that_breaks(
     interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     raise BreakRequested("optimizer", type(args[0]).__qualname__)

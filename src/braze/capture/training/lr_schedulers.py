@@ -90,7 +90,7 @@ def _may_raise(schedule: object) -> bool:
     return own or type(schedule) in MAY_RAISE
 
 
-def _all_of(interpreter: Interpreter, schedule: object) -> Iterator[Any]:
+def _all_of(interpreter: Interpreter, schedule: object) -> Iterator[object]:
     """A schedule and those in it; None for one that is not torch's own, or runs the program's."""
     known, cls = interpreter.guard_context.known, type(schedule)
     space = vars(schedule) if cls in SCHEDULES else {}

@@ -23,6 +23,7 @@ from braze.ir.captured.frame import NewCall
 from braze.tracing.fake_tensor import TracedTensor
 
 if TYPE_CHECKING:
+    from braze.capture.exit.reconstruction import Reconstructor
     from braze.capture.interpreter import Interpreter
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -92,7 +93,7 @@ def remove(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str,
 
 
 def tensor_hook_recipe(
-    interpreter: Interpreter, handle: RemovableHandle, writer: Any
+    interpreter: Interpreter, handle: RemovableHandle, writer: Reconstructor
 ) -> NewCall | None:
     """The call that registers a hook and gives its handle; None for other handles, and for hooks
     that were removed again."""
