@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from braze.api import status
 from braze.command_line.children import ChildSummary, summaries, watched_children
@@ -20,6 +20,9 @@ from braze.compile_records import CompileRecord
 from braze.installation import install
 from braze.options import config
 from braze.trace import JOURNAL
+
+if TYPE_CHECKING:
+    from braze.report.status import Status
 
 # Rows of each kind: all of them fit a screen of 24 lines.
 _SHOWN = 4
@@ -110,7 +113,7 @@ def _is_ours(file: str) -> bool:
     return "runpy" in file or Path(file).is_relative_to(_PACKAGE)
 
 
-def _callables(rows: Any) -> Iterator[str]:
+def _callables(rows: Status) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: -row.calls)[:_SHOWN]:
         counts = f"{row.calls} calls, {row.calls_left} left to eager, {row.graphs} graphs"
         yield _line(
@@ -142,7 +145,7 @@ def _short(origin: str) -> str:
     return Path(origin).name
 
 
-def _recompiles(rows: Any) -> Iterator[str]:
+def _recompiles(rows: Status) -> Iterator[str]:
     last = [row.last_recompile for row in rows if row.last_recompile]
     return _counted("recompiles", Counter(last))
 
