@@ -141,7 +141,7 @@ _DEFINING = make_lock()
 _OPERATORS: dict[tuple[Any, ...], tuple[torch._ops.OpOverload, LaunchForm]] = {}
 
 
-def _key(argument: LaunchArgument) -> Any:
+def _key(argument: LaunchArgument) -> object:
     if isinstance(argument, ConstantArgument):
         return argument.key()
     if isinstance(argument, TupleArgument):
@@ -251,7 +251,7 @@ def _start(
         function(*positional, **keywords)
 
 
-def _grid(launch: LaunchForm, numbers: Sequence[int]) -> Any:
+def _grid(launch: LaunchForm, numbers: Sequence[int]) -> object:
     rank = launch.grid_rank
     if not launch.choices:
         return tuple(numbers)
