@@ -49,7 +49,7 @@ from braze.ir.kernels.loops import Buffer, LoopProgram, bytes_of
 from braze.ir.kernels.print_loops import print_loops
 from braze.ir.kernels.print_schedule import print_schedule
 from braze.ir.kernels.schedule import Kernel, Schedule
-from braze.ir.types import TensorType
+from braze.ir.types import ScalarType, TensorType
 from braze.options import Options
 from braze.runtime.launch.cpp_compiler import NoCompiler, find_for_kernels
 from braze.shapes.expr import as_expr
@@ -416,7 +416,7 @@ def _graph_script(title: str, name: str, what: str, graph: Graph) -> str:
     return _script(title, name, what, "", given, program, imports=imports)
 
 
-def _input_text(kind: Any) -> str:
+def _input_text(kind: TensorType | ScalarType) -> str:
     if not isinstance(kind, TensorType):
         return repr(kind.python_type(1))
     return _made_text(kind.shape, kind.stride, kind.dtype, kind.device)

@@ -100,7 +100,7 @@ class GraphExaminer:
 
         return call
 
-    def _walk(self, graph: Graph, inputs: Sequence[Any]) -> None:
+    def _walk(self, graph: Graph, inputs: Sequence[object]) -> None:
         self.count += 1
         found = find_suspect(graph, self.options, inputs)
         if found is None and self.times and (slow := find_slow(graph, self.options, inputs)):
