@@ -86,7 +86,7 @@ def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = 
 
 def run_graph_module(
     graph: torch.fx.GraphModule, example_inputs: Sequence[object]
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """The backend "eager": the captured torch-level graph, as it is."""
     return graph.forward
 
@@ -211,7 +211,7 @@ def _inductor_compiler(
     if mode not in (None, "default"):
         settings |= inductor.list_mode_options(mode, dynamic)
 
-    def compile_graph(graph: torch.fx.GraphModule, example_inputs: object) -> Callable[..., Any]:
+    def compile_graph(graph: torch.fx.GraphModule, example_inputs: object) -> Callable[..., object]:
         compile_fx = _load("torch._inductor.compile_fx").compile_fx
         compiled: Callable[..., Any] = compile_fx(graph, example_inputs, config_patches=settings)
         return compiled

@@ -36,7 +36,7 @@ class ExampleValue(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, op: Any, types: object, args: object = (), kwargs: Any = None
+        cls, op: torch._ops.OpOverload, types: object, args: object = (), kwargs: Any = None
     ) -> object:
         given = pytree.tree_leaves((args, kwargs))
         devices = [x.device for x in given if isinstance(x, ExampleValue)]

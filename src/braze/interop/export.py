@@ -33,7 +33,7 @@ def export_graph(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     call: tuple[Sequence[str], tuple[Any, ...], dict[str, Any]],
-    results: Sequence[Any],
+    results: Sequence[torch.Tensor],
     result: Any,
 ) -> fx.GraphModule:
     """`module`, which takes `inputs` and gives `results` one by one, as a module that takes what
@@ -69,7 +69,7 @@ def export_graph(
     return fx.GraphModule(root, graph)
 
 
-def _leaf(nodes: dict[int, Any], value: Any) -> Any:
+def _leaf(nodes: dict[int, torch.fx.Node], value: Any) -> Any:
     if not _is_tensor(value):
         if type(value) in (int, float, bool, str, type(None), complex):
             return value

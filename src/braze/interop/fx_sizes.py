@@ -77,10 +77,10 @@ class SizeNodes:
         self._made.append(self._graph.call_function(function, operands))
         return self._made[-1]
 
-    def _product(self, left: object, right: object) -> Any:
+    def _product(self, left: object, right: object) -> object:
         return self._call(operator.mul, (left, right))
 
-    def _sum(self, left: object, right: object) -> Any:
+    def _sum(self, left: object, right: object) -> object:
         return self._call(operator.add, (left, right))
 
     def _atom(self, atom: Any) -> object:
