@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -23,8 +22,8 @@ def is_random(op: torch._ops.OpOverload) -> bool:
 
 def draws(
     op: torch._ops.OpOverload,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | Iterable[tuple[str, Any]],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | Iterable[tuple[str, object]],
 ) -> bool:
     """Whether this call advances a generator: attention without dropout does not, nor does a layer
     that does not train. A backward drops what its forward dropped, by the numbers that this saved.

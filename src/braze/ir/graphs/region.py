@@ -291,7 +291,7 @@ def _run_while(
 
 
 def _run_while_gradient(
-    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[Any]
+    op: RegionOp, programs: Sequence[Program], operands: Sequence[Any], sizes: Sequence[object]
 ) -> Sequence[torch.Tensor]:
     condition, body, gradient = programs
     loop = op.loop

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -192,7 +192,11 @@ def _is_unit(*coordinates: Expr) -> bool:
 
 
 def _verify_coordinates(
-    coordinates: Sequence[Any], buffer: Buffer, scope: set[Symbol], known: _Known, is_guarded: bool
+    coordinates: Sequence[Expr | Scalar],
+    buffer: Buffer,
+    scope: set[Symbol],
+    known: _Known,
+    is_guarded: bool,
 ) -> None:
     is_guarded = is_guarded or known.is_scheduled
     for n, (coordinate, size) in enumerate(zip(coordinates, buffer.shape, strict=True)):
