@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -172,7 +171,7 @@ def _is_pointwise(op: torch._ops.OpOverload) -> bool:
 
 
 @functools.cache
-def _makes_views(op: Any) -> bool:
+def _makes_views(op: torch._ops.OpOverload) -> bool:
     """Whether results may lie in the memory of arguments, as far as a schema says it."""
     return any(argument.alias_info is not None for argument in op._schema.arguments)
 

@@ -54,7 +54,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.place import ComputedElements, Place, Stored, compose, whole
 from braze.lower.rounding import rounds_like_eager
-from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
+from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, RuleRow, View
 from braze.shapes.expr import (
     ZERO,
     Expr,
@@ -182,7 +182,7 @@ class Lowering:
         start = address(place.index(origin), place.root.stride, place.root.offset)
         return place.is_strided or 0 in kind.shape or _has_strides(place, kind, start)
 
-    def _lower_by(self, row: Any, call: OperatorCall) -> None:
+    def _lower_by(self, row: RuleRow, call: OperatorCall) -> None:
         node = call.node
         lowered = row.rule(call, *node.args, **dict(node.kwargs)) if call.fits(row) else None
         if lowered is None:

@@ -173,7 +173,7 @@ def _between(coordinate: Coordinate, size: Size) -> Scalar:
 
 
 def _replace_range(
-    call: OperatorCall, self: Value, src: Value, dim: int, start: Any, length: Any
+    call: OperatorCall, self: Value, src: Value, dim: int, start: Size, length: int | Expr
 ) -> Lowered:
     shape = call.shape_of(self)
     dtype = call.output().dtype

@@ -123,7 +123,12 @@ def _upsample_nearest(rank: int) -> Any:
 
 
 def linear_source(
-    c: Coordinate, size: Size, output: Size, align_corners: bool, scale: float | None, dtype: Any
+    c: Coordinate,
+    size: Size,
+    output: Size,
+    align_corners: bool,
+    scale: float | None,
+    dtype: torch.dtype,
 ) -> tuple[Scalar, Scalar, Scalar]:
     """(lower position, upper position, weight of the upper) along one dimension."""
     place = cast(as_scalar(c), dtype)

@@ -303,7 +303,7 @@ def lower_unfold(call: OperatorCall, self: Value, dimension: int, size: int, ste
 
 @rule("as_strided", any_dtype=True)
 def lower_as_strided(
-    call: OperatorCall, self: Value, size: Any, stride: Any, storage_offset: Any = None
+    call: OperatorCall, self: Value, size: Any, stride: Sequence[Size], storage_offset: Any = None
 ) -> Lowered:
     """An offset counts from the start of the storage: known for what the graph computed, not for
     an input."""
