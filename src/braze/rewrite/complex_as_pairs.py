@@ -31,7 +31,7 @@ from braze.compat.torch.aten import aten
 from braze.ir.graphs.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import fresh_numbers, type_of, with_nodes
-from braze.shapes.expr import as_expr, constant_value, simplified
+from braze.shapes.expr import Expr, as_expr, constant_value, simplified
 
 _PARTS: Mapping[torch.dtype, torch.dtype] = {
     torch.complex64: torch.float32,
@@ -282,7 +282,7 @@ def _is_row_major(kind: TensorType) -> bool:
     return True
 
 
-def _number(size: Any) -> Size:
+def _number(size: Expr) -> Size:
     constant = constant_value(size)
     return simplified(size) if constant is None else constant
 

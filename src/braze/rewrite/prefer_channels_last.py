@@ -238,7 +238,7 @@ def _suits(dtype: torch.dtype, price: LayoutPrices) -> bool:
     return dtype is torch.float32 and has_units
 
 
-def _count(shape: Any) -> int:
+def _count(shape: Sequence[Size]) -> int:
     """The number of elements, at the sizes at hand."""
     sizes = [as_expr(size) for size in shape]
     return math.prod(evaluate(n, {s: s.hint or 1 for s in symbols(n)}) for n in sizes)
