@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.graphs.graph import Graph, Value
+from braze.ir.graphs.graph import Graph, Node, Value
 
 
 @final
@@ -99,7 +99,7 @@ class HandedOn:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _root(value: Value, makers: dict[Any, Any]) -> Value:
+def _root(value: Value, makers: dict[Value | None, Node]) -> Value:
     """The value behind views."""
     while (node := makers.get(value)) is not None:
         aliases = [a.alias_info for a in node.op._schema.arguments if a.alias_info is not None]

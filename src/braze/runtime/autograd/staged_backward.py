@@ -177,7 +177,7 @@ def behind_stages(plan: StagePlan, wanting: Sequence[torch.Tensor]) -> list[torc
     return [*(wanting[place] for place in plan.places[0]), *chain]
 
 
-def handed_over(plan: StagePlan, remaining: Remaining) -> tuple[Any, ...]:
+def handed_over(plan: StagePlan, remaining: Remaining) -> tuple[object, ...]:
     """The gradients for what `behind_stages` gave."""
     first = next(remaining)
     rest = torch.empty(0, device=plan.device)

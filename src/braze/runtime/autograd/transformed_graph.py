@@ -292,7 +292,7 @@ class _TransformedCall(AutogradFunction):
         return (None, *[next(found) if yes else None for yes in has])
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, unit: _Unit, *inputs: Any) -> Any:
+    def vmap(info: Any, in_dims: Any, unit: _Unit, *inputs: Any) -> object:
         dims = in_dims[1:]
         batched = tuple([dim is not None for dim in dims])
         rows = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(inputs, dims)]
@@ -305,7 +305,7 @@ class _TransformedCall(AutogradFunction):
         return tuple(results), (0,) * len(results)
 
     @staticmethod
-    def jvp(ctx: Any, _: object, *tangents: Any) -> Any:
+    def jvp(ctx: Any, _: object, *tangents: Any) -> object:
         unit: _Unit = ctx.unit
         inputs, given = ctx.saved_tensors[: ctx.count], tuple([t is not None for t in tangents])
         present = [t for t in tangents if t is not None]
@@ -324,7 +324,9 @@ def _is_for(pull: _Pull, wanted: Sequence[bool], given: Sequence[bool]) -> bool:
     return has_all and all(known or not asked for known, asked in zip(pull.wanted, wanted))
 
 
-def _pulled(pull: _Pull, inputs: _Tensors, made: _Tensors, tangents: Sequence[object]) -> list[Any]:
+def _pulled(
+    pull: _Pull, inputs: _Tensors, made: _Tensors, tangents: Sequence[object]
+) -> list[object]:
     """The gradients of inputs, from what a call saved."""
     results = iter(made)
     saved = [next(results) if is_made else inputs[number] for is_made, number in pull.saved]
@@ -342,7 +344,7 @@ def _pulled_back(
     """The gradients by PyTorch's own rule."""
     run = unit.by_operators()
 
-    def of_wanted(*moving: object) -> tuple[Any, ...]:
+    def of_wanted(*moving: object) -> tuple[object, ...]:
         found = iter(moving)
         made = run(*[next(found) if yes else x for x, yes in zip(inputs, wanted)])
         return tuple([result for result, yes in zip(made, given) if yes])

@@ -22,7 +22,7 @@ import torch
 
 from braze.compat.torch.grad_mode import without_autocast
 from braze.frozen import frozen
-from braze.ir.kernels.kernel import Launch
+from braze.ir.kernels.kernel import DeviceFunction, Launch
 from braze.ir.kernels.loops import Buffer, BufferView, ExternCall
 from braze.ir.types import Size, known_sizes
 from braze.options import Options
@@ -169,7 +169,7 @@ def _filled(buffer: Buffer) -> torch.Tensor:
 def _start(
     run: Run,
     timer: DeviceTimer,
-    cubins: Mapping[Any, Cubin],
+    cubins: dict[DeviceFunction, Cubin],
     memory: Mapping[Buffer, torch.Tensor],
 ) -> Start | None:
     """All of it, one behind the other; None where a part cannot run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, final
+from typing import final
 
 from braze.compat.torch.dispatcher import needs_data
 from braze.frozen import frozen
@@ -18,7 +18,7 @@ from braze.runtime.launch.result_storage import (
     views_of,
     whole_results,
 )
-from braze.shapes.expr import constant_value, symbols
+from braze.shapes.expr import Expr, constant_value, symbols
 
 
 @final
@@ -178,5 +178,5 @@ def _is_symbolic(buffer: Buffer) -> bool:
     return any(_has_symbols(size) for size in (*buffer.shape, *buffer.stride))
 
 
-def _has_symbols(size: Any) -> bool:
+def _has_symbols(size: int | Expr) -> bool:
     return bool(symbols(size))

@@ -67,7 +67,7 @@ class CallLog:
                 found[name] = self._watched(kind_of(step), names[name])
         return found
 
-    def _watched(self, kind: str, kernel: Callable[..., object]) -> Callable[..., Any]:
+    def _watched(self, kind: str, kernel: Callable[..., object]) -> Callable[..., object]:
         def call(*given: object, **named: object) -> Any:
             self.calling, before = kind, self._size()
             made = kernel(*given, **named)

@@ -183,5 +183,5 @@ def _learns_and_answers(asked: _Asked) -> bool:
         return all(map(is_watched, hooked))
 
 
-def _keep(*gradients: Any) -> None:
+def _keep(*gradients: object) -> None:
     """A hook that changes nothing."""

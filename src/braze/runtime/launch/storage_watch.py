@@ -108,7 +108,7 @@ WATCH = StorageWatch()
 _OWN_REFERENCES = 2  # of the tensor and of the Python object
 
 
-def _connected(counts: dict[int, int], options: Options) -> Any:
+def _connected(counts: dict[int, int], options: Options) -> object:
     """The extension module; None where it cannot be built or answers otherwise."""
     functions, toolchain = memory_functions(), find_toolchain(options)
     if functions is None or isinstance(toolchain, NoCompiler):
