@@ -179,7 +179,7 @@ class SymbolicSize(torch.SymInt):
     def str(self) -> Any:
         return str(self.expr)
 
-    def _graph_repr(self) -> Any:
+    def _graph_repr(self) -> object:
         return str(self.expr)
 
     def sym_float(self) -> FloatNode:
@@ -422,7 +422,7 @@ def _operator(name: str) -> tuple[object, object]:
     return forward, reflected
 
 
-def _node_operator(name: str) -> Any:
+def _node_operator(name: str) -> object:
     def method(self: SymbolicSize, other: object) -> Any:
         made = self.known.get((name, id(other), True))
         if made is None:
@@ -442,7 +442,7 @@ def _power(self: SymbolicSize, exponent: Any, modulus: Any = None) -> Any:
     return pow(*[int(x) if isinstance(x, torch.SymInt) else x for x in (self, exponent, modulus)])
 
 
-def _on_numbers(name: str) -> Any:
+def _on_numbers(name: str) -> object:
     """An operation that needs both numbers."""
     method = getattr(int, name)
 
