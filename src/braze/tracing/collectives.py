@@ -45,20 +45,20 @@ def record_collective(
 
 def refuse_hidden(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Raise for an operator with effects of which its schema says nothing."""
     raise Untraceable(f"{facts.op} does more than its schema says")
 
 
 def refuse_metadata(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Raise for a change of what a tensor is."""
     raise Untraceable(f"{facts.op} changes the sizes or the storage of an existing tensor")
 
 
 def refuse_data(
     tracer: Tracer, facts: OpFacts, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+) -> object:
     """Raise for an operator that needs values."""
     raise DataDependent(str(facts.op), "its result depends on the values of a tensor")

@@ -290,7 +290,7 @@ def _usual(argument: object, floating: torch.dtype) -> object:
     return replace(argument, dtype=floating if is_number else torch.int64)
 
 
-def _raised(op: Any, types: Any, named: Any, fill: Any) -> Exception | None:
+def _raised(op: torch._ops.OpOverload, types: Any, named: Any, fill: Any) -> Exception | None:
     try:
         op(*[_made(t, fill) for t in types], **{name: _made(t, fill) for name, t in named})
     except _REFUSALS as error:
@@ -383,7 +383,7 @@ def _span(place: Place) -> tuple[int, int]:
 
 
 def _ask_in_place(
-    op: Any,
+    op: torch._ops.OpOverload,
     args: Sequence[Any],
     kwargs: dict[str, Any],
     shared: set[int],

@@ -91,7 +91,7 @@ def _fits_all(number: Any, takes_floats: bool) -> bool:
     return number is None
 
 
-def _may_ask(op: Any, numbers: list[Any]) -> bool:
+def _may_ask(op: torch._ops.OpOverload, numbers: list[Any]) -> bool:
     """Whether the operator's result has few elements where its numbers are as they are."""
     if op._schema.name not in _SIZED_BY_NUMBERS:
         return True
@@ -155,7 +155,9 @@ class _Question:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _raised(op: Any, args: _Key, kwargs: _Key, default_dtype: torch.dtype) -> Exception | None:
+def _raised(
+    op: torch._ops.OpOverload, args: _Key, kwargs: _Key, default_dtype: torch.dtype
+) -> Exception | None:
     """What an operator raises for arguments in which types stand for tensors."""
     names = [argument.name for argument in op._schema.arguments]
     try:  # tensors, too: the device that is traced for may not be there
@@ -263,7 +265,10 @@ def _integer_range(question: _Question) -> tuple[int | None, int | None] | None:
 
 
 def _end(
-    takes: Callable[[Any], bool], ends: Sequence[Any], beyond: Callable[[Any], Any], none: float
+    takes: Callable[[Any], bool],
+    ends: Sequence[float],
+    beyond: Callable[[Any], Any],
+    none: float,
 ) -> Any:
     """The end behind which nothing is taken, `none` if there is none; None where neither is so."""
     for end in ends:

@@ -35,7 +35,7 @@ SpecialCall = Callable[["Tracer", Any, tuple[Any, ...], dict[str, Any]], Any]
 SPECIAL_CALLS: dict[Any, SpecialCall] = {}
 
 
-def special_call(op: Any) -> SpecialCall | None:
+def special_call(op: torch._ops.OpOverload) -> SpecialCall | None:
     """How the tracer answers an operator by itself, if it does. NotImplemented: it does not for
     these arguments. Of one whose effects nobody can take back the tracer's owner is told before."""
     found = SPECIAL_CALLS.get(op)
@@ -299,7 +299,9 @@ def _view_in_place(
 
 
 @_special(aten.resize_.default, aten.resize_as_.default)
-def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
+def _resize(
+    tracer: Tracer, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     """Within the memory that the tensor has, a view; an empty tensor gets fresh memory."""
     target = args[0]
     shape = tuple(args[1].shape) if op is aten.resize_as_.default else tuple(args[1])

@@ -263,7 +263,11 @@ class Tracer(dispatch.TorchDispatchMode):
     # --- dispatch -------------------------------------------------------------------------------
 
     def __torch_dispatch__(
-        self, op: Any, types: object, args: tuple[object, ...] = (), kwargs: Any = None
+        self,
+        op: torch._ops.OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Any = None,
     ) -> object:
         known = self._handlers.get(op)
         if known is None:
@@ -452,7 +456,7 @@ class Tracer(dispatch.TorchDispatchMode):
             raise UnknownTensor(tensor, "operator")
         return known
 
-    def _add_input(self, real: Any, type: TensorType, offset: int) -> TracedTensor:
+    def _add_input(self, real: torch.Tensor | None, type: TensorType, offset: int) -> TracedTensor:
         value = self.recorder.new_value(type)
         self.recorder.input_values.append(value)
         place = Place(type, value, offset)
@@ -479,7 +483,9 @@ class Tracer(dispatch.TorchDispatchMode):
 
     # --- views ----------------------------------------------------------------------------------
 
-    def view(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+    def view(
+        self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> Any:
         """Record a view and return fake tensors that share their memory with the first argument."""
         viewed = args[0]
         if type(viewed) is not TracedTensor:

@@ -31,7 +31,7 @@ def _tensor(value: Value) -> TensorType:
     return value.type
 
 
-def _scatter_by(op: Any, *dims: int) -> InverseStep:
+def _scatter_by(op: torch._ops.OpOverload, *dims: int) -> InverseStep:
     """dims: which of the view's arguments are dimensions."""
 
     def inverse(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
@@ -50,7 +50,7 @@ def _scatter_by(op: Any, *dims: int) -> InverseStep:
     return inverse
 
 
-def _same_op(op: Any) -> InverseStep:
+def _same_op(op: torch._ops.OpOverload) -> InverseStep:
     """Operators that undo themselves: transpose, t, conj."""
 
     def inverse(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
@@ -59,7 +59,7 @@ def _same_op(op: Any) -> InverseStep:
     return inverse
 
 
-def _other_op(op: Any) -> InverseStep:
+def _other_op(op: torch._ops.OpOverload) -> InverseStep:
     def inverse(recorder: GraphRecorder, step: Step, before: Value, value: Value) -> Value:
         return recorder.emit_value(op, (value,), {})
 

@@ -37,7 +37,7 @@ class WrapperFake(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, op: object, types: object, args: object = (), kwargs: object = None
-    ) -> Any:
+    ) -> object:
         raise Untraceable(f"{op} of a tensor subclass, outside of the trace")
 
     @property

@@ -33,7 +33,7 @@ from braze.tracing.shape_rules.views import completed_shape, wrap_dim
 from braze.tracing.symbolic.infer_by_sampling import has_symbols
 
 
-def _made(shape: Any, dtype: torch.dtype | None, layout: object, device: object) -> Any:
+def _made(shape: tuple[int, ...], dtype: torch.dtype | None, layout: object, device: object) -> Any:
     if layout not in (None, torch.strided) or any(size < 0 for size in shape):
         return NotImplemented
     where = explicit_device(torch.get_default_device() if device is None else device)
@@ -79,7 +79,7 @@ def _empty_strided(
     shape: Shape,
     stride: Shape,
     *,
-    dtype: Any = None,
+    dtype: torch.dtype | None = None,
     layout: object = None,
     device: object = None,
     pin_memory: object = None,

@@ -47,7 +47,9 @@ _NO_REDUCTION, _MEAN, _SUM = 0, 1, 2
 
 
 @rule(aten.nll_loss_forward.default)
-def _nll_loss(x: Operand, target: Operand, weight: Any, reduction: int, ignored: int) -> object:
+def _nll_loss(
+    x: Operand, target: Operand, weight: Operand | None, reduction: int, ignored: int
+) -> object:
     rank = len(x.shape)
     if rank not in (1, 2) or len(target.shape) != rank - 1 or target.dtype is not torch.int64:
         return NotImplemented

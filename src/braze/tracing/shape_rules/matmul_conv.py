@@ -50,7 +50,7 @@ def _check_broadcast(x: Operand, result: TensorType) -> None:
         )
 
 
-def _is_absent_or(parameter: Operand | None, shape: Any) -> bool:
+def _is_absent_or(parameter: Operand | None, shape: tuple[int, ...]) -> bool:
     return parameter is None or is_same(parameter.shape, tuple(shape))
 
 
@@ -163,7 +163,9 @@ def _convolves_channels_last(x: Operand) -> bool:
 
 
 @rule(aten.native_layer_norm.default)
-def _layer_norm(x: Operand, normalized: Shape, weight: Any, bias: Any, epsilon: float) -> object:
+def _layer_norm(
+    x: Operand, normalized: Shape, weight: Operand | None, bias: Operand | None, epsilon: float
+) -> object:
     lead = len(x.shape) - len(normalized)
     if x.dtype not in (torch.float32, torch.float64) or lead < 0:
         return NotImplemented
@@ -178,8 +180,8 @@ def _layer_norm(x: Operand, normalized: Shape, weight: Any, bias: Any, epsilon: 
 @rule(aten.native_group_norm.default)
 def _group_norm(
     x: Operand,
-    weight: Any,
-    bias: Any,
+    weight: Operand | None,
+    bias: Operand | None,
     batch: int,
     channels: int,
     spatial: int,
@@ -204,7 +206,7 @@ def _group_norm(
 @rule(aten._native_batch_norm_legit_no_training.default)
 def _batch_norm_eval(
     x: Operand,
-    weight: Any,
+    weight: Operand | None,
     bias: object,
     mean: object,
     variance: object,
@@ -220,7 +222,7 @@ def _batch_norm_eval(
 @rule(aten._native_batch_norm_legit_functional.default)
 def _batch_norm_train(
     x: Operand,
-    weight: Any,
+    weight: Operand | None,
     bias: object,
     mean: Operand,
     variance: Operand,
@@ -406,7 +408,13 @@ def _pixel_unshuffle(x: Operand, factor: int) -> object:
     return contiguous(x.dtype, shape, x.device)
 
 
-def _blocks(sizes: Any, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape) -> Any:
+def _blocks(
+    sizes: tuple[int, ...],
+    kernel: Shape,
+    dilation: Shape,
+    padding: Shape,
+    stride: Shape,
+) -> Any:
     """How many blocks of an image there are; None where the rule says nothing of it."""
     count: Any = 1
     for size, reach, spread, pad, step in zip(sizes, kernel, dilation, padding, stride):

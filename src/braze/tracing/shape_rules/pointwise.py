@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,9 @@ from braze.tracing.shape_rules.strides import (
     tensor_type,
 )
 from braze.tracing.shape_rules.type_promotion import common_device, floating, promoted, real_of
+
+if TYPE_CHECKING:
+    from braze.shapes.expr import Expr
 
 _NUMBER = ((), ())
 
@@ -44,7 +47,9 @@ def _is_expanded(operand: TensorType) -> bool:
 
 
 def _converted(
-    operands: tuple[Any, ...], dtype: torch.dtype, layouts: list[tuple[Any, Any]]
+    operands: tuple[Any, ...],
+    dtype: torch.dtype,
+    layouts: list[tuple[tuple[int | Expr, ...], tuple[int | Expr, ...]]],
 ) -> list[tuple[Any, Any]]:
     """Layouts in a kernel for CPUs, which converts operands of another dtype than the common one
     first: an expanded one is dense from then on, and has an order of dimensions."""

@@ -58,7 +58,9 @@ def _sum_all(x: Operand, *, dtype: torch.dtype | None = None) -> TensorType:
 
 
 @rule(aten.sum.dim_IntList, aten.prod.dim_int)
-def _sum(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> object:
+def _sum(
+    x: Operand, dims: object, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> object:
     return _row_major(x, dims, keepdim, _sum_dtype(x, dtype))
 
 
@@ -71,7 +73,9 @@ def _mean_all(x: Operand, *, dtype: torch.dtype | None = None) -> object:
 
 
 @rule(aten.mean.dim)
-def _mean(x: Operand, dims: object, keepdim: bool = False, *, dtype: Any = None) -> object:
+def _mean(
+    x: Operand, dims: object, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> object:
     dtype = dtype or x.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return NotImplemented

@@ -302,7 +302,7 @@ class _Candidates:
             (size, [evaluate(facts.current(size.expr), v) for v in values]) for size in sizes
         ]
 
-    def explain(self, numbers: Sequence[int]) -> Any:
+    def explain(self, numbers: Sequence[int]) -> object:
         """The expression that gives these numbers, or None."""
         if len(set(numbers)) == 1:
             return numbers[0]

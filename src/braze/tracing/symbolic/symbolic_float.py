@@ -204,7 +204,9 @@ def tensor_of_number(tracer: Tracer, number: object) -> object:
 NUMBERS = frozenset({bool, int, float, complex, SymbolicSize, SymbolicFloat})
 
 
-def with_tensor(tracer: Tracer, op: Any, args: tuple[object, ...]) -> tuple[object, ...]:
+def with_tensor(
+    tracer: Tracer, op: torch._ops.OpOverload, args: tuple[object, ...]
+) -> tuple[object, ...]:
     """Arguments of an operator among which is no tensor, where the first, a number, is to be one:
     C++ gives the tensor that it made of a number as the number."""
     if not isinstance(op._schema.arguments[0].type, torch.TensorType):
@@ -518,7 +520,7 @@ def _unary(op: object, python: Callable[..., Any]) -> Callable[..., object]:
     return lambda self: calculated(op, (self,), python)
 
 
-def _on_numbers(name: str, python: Callable[..., Any]) -> Any:
+def _on_numbers(name: str, python: Callable[..., Any]) -> object:
     def method(self: SymbolicFloat, other: Any) -> Any:
         other = _known(other)  # else `==` of a number and a size that are equal would be False
         if not isinstance(other, (int, float, complex, SymbolicFloat)):
