@@ -34,6 +34,7 @@ from braze.capture.tensors.regions import (
 from braze.compat.torch.functorch import is_batched_within
 from braze.compat.torch.higher_order.operators import COND, WHILE_LOOP
 from braze.ir.graphs.region import RegionKind
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.tracing.fake_tensor import TracedTensor
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
     predicate, branches = given["pred"], (given["true_fn"], given["false_fn"])
     operands = tuple(interpreter.side_effects.contents(given.get("operands", ())))
     if type(predicate) not in TENSORS:
+        _check_number(interpreter, predicate)
         return interpreter.call(branches[not truth(interpreter, predicate)], *operands)
     if predicate.numel() != 1:
         raise _refused("its predicate is not one number")
@@ -125,6 +127,14 @@ def _check_turn(made: Any, carried: list[TracedTensor]) -> None:
             after.device,
         ):
             raise _raised("while_loop: body_fn gives a tensor of another shape, dtype or device")
+
+
+def _check_number(interpreter: Interpreter, predicate: object) -> None:
+    """Refuse a predicate that has a truth and is no number."""
+    cls = interpreter.guard_context.type_of(predicate)
+    if not issubclass(cls, (bool, int, float, SymbolicTruth)):
+        shown = predicate if cls in CONSTANTS else f"a {cls.__qualname__}"
+        raise _raised(f"Expected pred to be bool or tensor, but got {shown}.")
 
 
 def _selected(interpreter: Interpreter, predicate: object, first: object, second: object) -> object:

@@ -54,6 +54,8 @@ def backward(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[st
     if given["grad_variables"] is not None:
         raise _needs_history("torch.autograd.backward(grad_variables=)")
     tensors = _listed(interpreter, given["tensors"])
+    if not tensors:
+        raise _needs_history("torch.autograd.backward of nothing")
     tangents = _listed(interpreter, given["grad_tensors"], len(tensors))
     _backward(interpreter, tensors, tangents, given)
 

@@ -78,11 +78,12 @@ def _check_computed(interpreter: Interpreter, tensor: object, name: str) -> None
         raise BreakRequested("unsupported-tensor", f"{name} needs the gradients themselves")
 
 
-@answers(torch.Tensor.detach_)
+@answers(torch.Tensor.detach_, torch.detach_)
 def detach_in_place(
     interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> object:
-    """Of a view it raises; a result that views nothing but what was made here is no view later."""
+    """Of a view it raises; a result that views nothing but what was made here is no view later. A
+    tensor with a history becomes what `detach()` of it gives: others keep its history."""
     (tensor,) = args
     if type(tensor) is TracedTensor and tensor._is_view():
         return leaf_call(interpreter, torch.Tensor.detach_, args, kwargs)
@@ -91,4 +92,12 @@ def detach_in_place(
     is_plain = interpreter.guard_context.type_of(tensor) is torch.Tensor
     if is_made_here and is_plain and not tensor.requires_grad:
         return tensor  # there is nothing to detach it from
+    is_alone = (
+        is_made_here and not tensor.place.has_views and id(tensor) not in interpreter.retaining
+    )
+    if is_alone and is_plain and not interpreter.transforms:
+        detached = unnoted_call(interpreter, torch.Tensor.detach, (tensor,), {})
+        leaf_call(interpreter, torch.Tensor.detach_, (tensor,), {})
+        tensor.become(detached.place)
+        return tensor
     raise BreakRequested("unsupported-tensor", "Tensor.detach_ needs the gradients themselves")

@@ -63,6 +63,8 @@ def combined_by_doubling(combine: Any, leaves: list[torch.Tensor]) -> list[torch
     combine: of the leaves of as many rows before and of the rows, each with the rows first.
     """
     count = leaves[0].shape[0]
+    if count == 1:
+        return leaves
     number = torch.arange(count, device=leaves[0].device)
 
     def goes_on(distance: torch.Tensor, *carried: torch.Tensor) -> torch.Tensor:
@@ -79,7 +81,9 @@ def combined_by_doubling(combine: Any, leaves: list[torch.Tensor]) -> list[torch
         ]
 
     started = torch.tensor(1, device="cpu")
-    scanned: list[torch.Tensor] = WHILE_LOOP(goes_on, turn, (started, *leaves), ())[1:]
+    # What is carried keeps its strides; eager's results are contiguous.
+    begun = [x.clone(memory_format=torch.contiguous_format) for x in leaves]
+    scanned: list[torch.Tensor] = WHILE_LOOP(goes_on, turn, (started, *begun), ())[1:]
     return scanned
 
 
