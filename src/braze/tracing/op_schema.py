@@ -128,16 +128,16 @@ def _without_numbers(op: torch._ops.OpOverload) -> OpFacts:
         return OpFacts(op, OperatorKind.COLLECTIVE, argument_names=names)
     if hides_effects(op):
         return OpFacts(op, OperatorKind.HIDDEN, argument_names=names)
-    if dispatch.is_of_lists(op):
-        return OpFacts(op, OperatorKind.COMPOSITE, argument_names=names)
     written = tuple(
         position
         for position, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
     random = is_random(op)
+    functional = _functional_overload(op, written) if written else None
+    if dispatch.is_of_lists(op):
+        return OpFacts(op, OperatorKind.COMPOSITE, random, written, functional, names)
     if written:
-        functional = _functional_overload(op, written)
         kind = OperatorKind.WRITE if functional is not None else OperatorKind.OPAQUE_WRITE
         return OpFacts(op, kind, random, written, functional, names)
     if dispatch.is_composite(op):

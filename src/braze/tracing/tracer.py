@@ -7,6 +7,7 @@ write-backs and aliases.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -629,9 +630,9 @@ def _write(
         {n: a for n, a in kwargs.items() if n not in out_names}, grad
     )
     differentiable = bool((flags | more) & _DIFFERENTIABLE)
-    result = tracer.recorder.emit_typed(
-        facts.functional, values, keywords, infer(facts.functional, tuple(described), types)
-    )
+    made = infer(facts.functional, tuple(described), types)
+    with torch.set_grad_enabled(grad and facts.functional not in _WITHOUT_DERIVATIVE):
+        result = tracer.recorder.emit_typed(facts.functional, values, keywords, made)
     results = result if type(result) is tuple else (result,)
     fresh = len(results) - len(written)
     if len(written) == 1 and isinstance(written[0], (list, tuple)):
@@ -646,9 +647,43 @@ def _write(
                 tracer.write(one, new, differentiable)
         elif facts.op._schema.arguments[facts.written[0]].is_out:
             _write_out(tracer, target, value, differentiable)
+        elif differentiable and _is_constant(target, value, facts.functional):
+            _write_constant(tracer, facts, target, value, args[1:])
         else:
             tracer.write(target, value, differentiable, facts.op in UNIFORM_WRITES)
     return _results_of_write(facts, written, results[:fresh], differentiable)
+
+
+def _is_constant(target: Any, value: Value, functional: torch._ops.OpOverload) -> bool:
+    """Whether autograd sees no way from a written tensor's old contents to the new ones, and the
+    functional form has no derivative that says so: comparisons, and what draws random numbers."""
+    assert isinstance(value.type, TensorType)
+    kinds = (target.place.type.dtype, value.type.dtype)
+    counts = [kind.is_floating_point or kind.is_complex for kind in kinds]
+    return functional in _WITHOUT_DERIVATIVE or counts == [True, False]
+
+
+_WITHOUT_DERIVATIVE = frozenset({aten.normal_functional.default})
+
+
+# Autograd goes on as if these had written nothing.
+_LOGICAL = re.compile("aten::logical_(and|or|xor|not)_")
+
+
+def _write_constant(
+    tracer: Tracer, facts: OpFacts, target: Any, value: Value, others: Sequence[object]
+) -> None:
+    """Write what does not depend on the target, nor on other operands: the gradients of all of them
+    are zeros, not None."""
+    if _LOGICAL.match(facts.op._schema.name):
+        raise Untraceable("autograd does not see what a logical operator writes")
+    source = _wrap(value, None, False)
+    with tracer:
+        for other in others:
+            if isinstance(other, torch.Tensor) and other.requires_grad:
+                never = torch.zeros_like(source, dtype=torch.bool)
+                source = torch.where(never, other, source)
+        target.copy_(source)
 
 
 def _write_out(tracer: Tracer, target: Any, value: Value, differentiable: bool) -> None:
@@ -716,6 +751,13 @@ def _composite(
     if _is_grad_enabled() and _carries_gradients((*args, *kwargs.values())):
         # A composition whose device has a kernel of its own has a gradient of its own, too: the
         # parts, called behind autograd, would have none (test_composites_with_kernels.py).
+        if facts.op is aten._foreach_zero_.default:  # whose functional form has no derivative
+            for tensor in _tensors_in(args[:1]):
+                _write(tracer, describe_op(aten.zero_.default), (tensor,), {})
+            return None
+        if facts.written:
+            write = _opaque_write if facts.functional is None else _write
+            return write(tracer, facts, args, kwargs)
         return tracer.call(facts.op, args, kwargs)
     with tracer:
         return dispatch.decompose(facts.op, args, kwargs)

@@ -106,6 +106,8 @@ def _check_sizes(arguments: Sequence[object], node: Node) -> None:
 def _check_results(node: Node) -> None:
     schema = node.op._schema
     written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if len(node.outputs) < _count_written(node, {a.name for a in written}):
+        raise InvalidGraph("what the operator writes to is no result of it", node)
     kinds = [str(r.type) for r in schema.returns if r.alias_info is None or not written]
     if any("List" in kind or "[]" in kind for kind in kinds) or computed_symbol(node) is not None:
         return
@@ -115,6 +117,17 @@ def _check_results(node: Node) -> None:
     expected = sum(kind in single for kind in kinds) + len(written)
     if len(node.outputs) != expected:
         raise InvalidGraph(f"{len(node.outputs)} results where there are {expected}", node)
+
+
+def _count_written(node: Node, names: set[str]) -> int:
+    """How many tensors are given as arguments of these names."""
+    given = [*zip([a.name for a in node.op._schema.arguments], node.args), *node.kwargs]
+    values = [value for name, value in given if name in names]
+    parts = [part for value in values for part in (value if type(value) in _LISTS else (value,))]
+    return sum(isinstance(part, Value) for part in parts)
+
+
+_LISTS = frozenset({list, tuple})
 
 
 def _check_outputs(graph: Graph, defined: set[Value]) -> None:

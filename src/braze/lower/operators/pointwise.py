@@ -289,7 +289,13 @@ def lower_hardshrink(call: OperatorCall, self: Value, lambd: float = 0.5) -> Low
 @rule("logit")
 def lower_logit(call: OperatorCall, self: Value, eps: float | None = None) -> Lowered:
     def formula(x: Scalar) -> Scalar:
-        inside = x if eps is None else formulas.clamped(x, eps, 1.0 - eps)
+        if eps is None:
+            inside = x
+        elif eps <= 0.5:
+            inside = formulas.clamped(x, eps, 1.0 - eps)
+        else:  # the lower bound is asked first
+            above = where(apply("gt", x, 1.0 - eps), 1.0 - eps, x)
+            inside = where(apply("lt", x, eps), eps, above)
         return apply("log", divide(inside, apply("sub", literal(1.0, x.dtype), inside)))
 
     return elementwise(call, formula, self)
