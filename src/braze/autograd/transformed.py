@@ -253,7 +253,7 @@ def _retraced(
 
 
 def _runner(graph: Graph, constants: dict[Value, torch.Tensor], tracer: Tracer) -> _Function:
-    def run(*inputs: object) -> tuple[Any, ...]:
+    def run(*inputs: object) -> tuple[object, ...]:
         values: dict[Value, Any] = {**constants, **dict(zip(graph.inputs, inputs, strict=True))}
         for node in graph.nodes:
             tracer.origin = node.origin
