@@ -183,7 +183,7 @@ def _like(value: object) -> Any:
     return value.like if type(value) is FakeArray else value
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> Iterator[object]:
     """What containers and slices hold, at any depth."""
     cls = type(value)
     if cls is tuple or cls is list:

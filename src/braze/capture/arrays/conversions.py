@@ -89,7 +89,7 @@ def _register_functions() -> None:
                 args: tuple[object, ...],
                 kwargs: dict[str, object],
                 function: object = function,
-            ) -> Any:
+            ) -> object:
                 return interpreter.arrays.call(function, args, kwargs)
 
 

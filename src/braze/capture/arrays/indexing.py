@@ -13,7 +13,9 @@ from braze.compat.numpy.interface import SCALARS, numpy
 
 
 @computes("__getitem__")
-def get(arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def get(
+    arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     owner, key = args
     if type(owner) is not FakeArray:
         raise refusal("an item of a sequence, at an array's place")
@@ -27,7 +29,7 @@ def get(arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[st
 
 
 @computes("__setitem__")
-def store(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def store(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
     owner, key, value = args
     target = arrays.written(owner)
     parts = _parts(key)
@@ -47,7 +49,6 @@ def store(arrays: Arrays, found: object, args: tuple[Any, ...], kwargs: dict[str
     if reversed_dims:
         raise refusal("writing to a reversed view")
     arrays.leaf(operator.setitem, target, tuple(places), value)
-    return None
 
 
 def mapped_key(parts: list[object]) -> tuple[object, ...]:

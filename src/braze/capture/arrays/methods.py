@@ -45,28 +45,28 @@ def _part(name: str) -> property:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, *args: object, **kwargs: object) -> Any:
+    def call(self: FakeArray, *args: object, **kwargs: object) -> object:
         return self.arrays.call.method(name, self, args, kwargs)
 
     return _own(call, name)
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, *others: object) -> Any:
+    def call(self: FakeArray, *others: object) -> object:
         return self.arrays.operator(name, self, *others)
 
     return _own(call, name)
 
 
 def _reflected(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, other: object) -> Any:
+    def call(self: FakeArray, other: object) -> object:
         return self.arrays.operator(f"__{name[3:]}", other, self)
 
     return _own(call, name)
 
 
 def _number(name: str, cls: type) -> Callable[..., Any]:
-    def call(self: FakeArray) -> Any:
+    def call(self: FakeArray) -> object:
         if self.like.size != 1 or self.like.ndim:
             raise refusal(f"{cls.__name__}() of an array")
         return self.arrays.interpreter.call(cls, self.arrays.tensor(self))
@@ -99,7 +99,7 @@ _KEPT = frozenset(
 )
 
 
-def _made(name: str) -> Any:
+def _made(name: str) -> property | Callable[..., object]:
     if name in _FACTS:
         return _fact(name)
     if name in _PARTS:

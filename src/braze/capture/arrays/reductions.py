@@ -74,7 +74,9 @@ _REDUCTIONS = {
 
 def _register(name: str, reduce: Any) -> None:
     @computes(name, *[alias for alias, own in _ALIASES.items() if own == name])
-    def run(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def run(
+        arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         axes = _axes(given.get("axis"), x.dim())
@@ -99,7 +101,7 @@ def _operand(arrays: Arrays, value: object) -> Any:
     return arrays.tensor(value)
 
 
-def _given(arrays: Arrays, out: Any, value: object) -> Any:
+def _given(arrays: Arrays, out: Any, value: object) -> object:
     return value if out is None else write(arrays, out, value)
 
 
@@ -109,7 +111,9 @@ for _name, _reduce in _REDUCTIONS.items():
 
 def _spread(name: str, function: object) -> None:
     @computes(name)
-    def run(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def run(
+        arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         axes = _axes(given.get("axis"), x.dim())
@@ -135,7 +139,7 @@ def _place(name: str, function: object) -> None:
     @computes(name)
     def run(
         arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         axis = given.get("axis")
@@ -153,7 +157,9 @@ _place("argmin", torch.argmin)
 
 def _cumulative(name: str, function: object) -> None:
     @computes(name)
-    def run(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def run(
+        arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         given = _bound(name, args, kwargs)
         x = _operand(arrays, given["a"])
         dtype = TENSOR_DTYPES.get(found.dtype)

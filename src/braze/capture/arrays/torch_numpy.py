@@ -44,7 +44,7 @@ class _Here:
 _HERE = _Here()
 
 
-def _tensors(found: object) -> Any:
+def _tensors(found: object) -> object:
     if isinstance(found, TENSOR_NUMPY.ndarray):
         return found.tensor
     if isinstance(found, (tuple, list)):
@@ -52,12 +52,12 @@ def _tensors(found: object) -> Any:
     return found
 
 
-def whole(name: str, function: Any) -> Any:
+def whole(name: str, function: Any) -> Callable[..., object]:
     """What computes the tensors of a function by PyTorch's implementation of it."""
 
     def run(
         arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         given = (args, kwargs)
         operands = [leaf for leaf in leaves(given) if type(leaf) is FakeArray]
         if _has_out(name, args, kwargs):
@@ -198,7 +198,7 @@ def _turned_matrix(
 
 
 @computes("ndarray.flatten", "ndarray.copy", "copy", "ndarray.__copy__", "ndarray.__deepcopy__")
-def _copy(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _copy(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     order = kwargs.get("order", args[1] if len(args) > 1 else "C")
     flat = found.ndim != args[0].like.ndim
     if flat and order != "C":
@@ -229,7 +229,9 @@ def _tensor_dtype(dtype: Any) -> torch.dtype:
 
 
 @computes("array", "asarray", "asanyarray", "ascontiguousarray")
-def _array(arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _array(
+    arrays: Arrays, found: Any, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if kwargs.keys() - {"dtype", "copy"}:
         raise refusal(f"numpy.array with {', '.join(kwargs)}")
     dtype = _tensor_dtype(found.dtype)

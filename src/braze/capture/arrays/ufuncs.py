@@ -146,7 +146,7 @@ _DIRECT["fmod"] = _divided(torch.fmod)
 _DIRECT["sign"] = _sign
 
 
-def _apply(arrays: Arrays, name: str, args: tuple[object, ...], dtype: object = None) -> Any:
+def _apply(arrays: Arrays, name: str, args: tuple[object, ...], dtype: object = None) -> object:
     """A function of each element of arrays and numbers."""
     ufunc = getattr(numpy, name)
     values, result = operands_of(arrays, ufunc, args, dtype)
@@ -250,7 +250,7 @@ def _register_operator(name: str, ufunc: str) -> None:
     @computes(f"__{name}__")
     def run(
         arrays: Arrays, found: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Any:
+    ) -> object:
         return _apply(arrays, ufunc, args[: getattr(numpy, ufunc).nin])
 
     if name in ("lt", "le", "eq", "ne", "gt", "ge", *_UNARY):

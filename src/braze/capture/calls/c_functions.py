@@ -128,7 +128,7 @@ def _answer(
     function: object,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> object:
     return answer(interpreter, function, handler, args, kwargs)
 
 

@@ -278,7 +278,7 @@ def _first_result(interpreter: Interpreter, call: _CachedCall) -> object:
     return result
 
 
-def _written(interpreter: Interpreter) -> tuple[Any, ...]:
+def _written(interpreter: Interpreter) -> tuple[object, ...]:
     """What changes where the program does more than to compute, and to say something."""
     marks = interpreter.marks()
     draws = len(interpreter.draws)

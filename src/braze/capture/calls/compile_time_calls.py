@@ -206,7 +206,9 @@ def is_compile_time_call(function: types.FunctionType) -> bool:
 
 def _answer(name: str) -> None:
     @answers(getattr(Comptime, name) if name != _CALL else vars(Comptime)[_CALL].__func__)
-    def call(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def call(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         return call_at_compile_time(interpreter, name, args, kwargs)
 
 

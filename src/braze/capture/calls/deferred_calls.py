@@ -213,7 +213,7 @@ def _log(function: Any) -> Callable[..., object]:
     library's: the frame may read what a handler of the program's changes, or catch what it raises.
     """
 
-    def note(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def note(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if args and issubclass(type(args[0]), logging.Logger) and _is_handled(interpreter, args[0]):
             raise BreakRequested("input-output", "a log line, which code of the program's handles")
         if kwargs or not all(is_constant(value) for value in args[1:]):

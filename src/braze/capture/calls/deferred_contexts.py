@@ -47,7 +47,7 @@ def leave_late(interpreter: Interpreter, enter: object, leave: object, manager: 
 def _enter_label(cls: type) -> Callable[..., object]:
     enter = vars(cls)["__enter__"]
 
-    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+    def run(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
         (label,) = args
         if interpreter.guard_context.source_of(label) is None:
             raise BreakRequested("unsupported-function", f"{cls.__qualname__} made in the frame")

@@ -249,7 +249,7 @@ class _Arguments:
             if is_written and [other for _, _, other in pieces].count(base) > 1:
                 raise _refused(self.kernel, f"with {name}, and its memory as another dtype")
 
-    def layout(self) -> tuple[Any, ...]:
+    def layout(self) -> tuple[object, ...]:
         """Sizes, strides and offset of each tensor within its memory."""
         found: list[Any] = []
         memories = list(self.memories)

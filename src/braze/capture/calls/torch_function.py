@@ -139,7 +139,7 @@ def _raise(problem: Exception) -> NoReturn:
     raise problem
 
 
-def _answer(interpreter: Interpreter, function: object, args: object, kwargs: object) -> Any:
+def _answer(interpreter: Interpreter, function: object, args: object, kwargs: object) -> object:
     """What the first class says that does not answer NotImplemented."""
     classes = classes_in_order(interpreter, (args, kwargs), _is_asked)
     for cls in classes:
@@ -177,7 +177,7 @@ def _overrides(guard_context: GuardContext, value: object) -> bool:
     return torch_function_of(guard_context.type_of(value)) is TorchFunction.OWN
 
 
-def _argument(value: object) -> Any:
+def _argument(value: object) -> object:
     return value.argument if type(value) is Overrider else value
 
 

@@ -90,7 +90,7 @@ def bind(
     kwargs: dict[str, object],
     defaults: tuple[object, ...],
     keyword_defaults: dict[str, object],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Local variables at entry, as CPython binds them; CannotBind where it would raise."""
     count = code.co_argcount
     names = code.co_varnames

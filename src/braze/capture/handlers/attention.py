@@ -27,7 +27,9 @@ _MOST_ELEMENTS = 1 << 26
 
 
 @answers(_ATTENTION)
-def attention(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def attention(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """As it is called, or without its mask. What is called wrongly raises by itself."""
     named = dict(zip(_POSITIONAL, args))
     if len(args) <= len(_POSITIONAL) and not named.keys() & kwargs.keys():

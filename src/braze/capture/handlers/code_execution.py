@@ -99,13 +99,15 @@ def evaluate(
 
 
 @answers(exec)
-def execute(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def execute(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     if kwargs:
         raise BreakRequested("unsupported-function", "exec() with a closure")
     _run(interpreter, "exec", args, kwargs)
 
 
-def _run(interpreter: Interpreter, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(
+    interpreter: Interpreter, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> object:
     given = dict(zip(("source", "globals", "locals"), args))
     given.update(kwargs)
     source = given["source"]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @answers(torch.cond, COND)
-def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     """The branch that a number or a bool chooses; a node with both, where a tensor does."""
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args)) | kwargs
     predicate, branches = given["pred"], (given["true_fn"], given["false_fn"])
@@ -76,7 +76,7 @@ def condition(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str,
 
 
 @answers(WHILE_LOOP)
-def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def loop(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """A node that runs a body while a condition holds; where numbers of Python's are carried, or
     decide, the turns one by one."""
     test, body, carried, more = args[:4]

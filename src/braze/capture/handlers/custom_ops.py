@@ -96,7 +96,7 @@ def _check_attributes(interpreter: Interpreter, function: Any, values: list[Any]
             raise BreakRequested("unsupported-tensor", detail)
 
 
-def _inner(definition: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _inner(definition: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     """The function behind an operator of `torch.library.triton_op`."""
     tensor = next((v for v in (*args, *kwargs.values()) if type(v) in TENSORS), None)
     return None if tensor is None else triton_function(definition, tensor.device.type)
@@ -123,7 +123,7 @@ def _is_tracked(arguments: Any) -> bool:
 
 def _apply(
     interpreter: Interpreter, gradient: RegisteredGradient, values: list[Any], inner: object
-) -> Any:
+) -> object:
     """The call of an operator as that of a function of autograd. values: in the schema's order."""
     schema = gradient.operator._schema
     values = [
@@ -190,7 +190,7 @@ def _function_of(operator: Any, setup: Any, backward: Any, inner: Any, form: _Fo
 
 
 def _plain_methods(compute: Any, setup: Any, backward: object) -> dict[str, Any]:
-    def forward(*values: Any) -> Any:
+    def forward(*values: Any) -> object:
         return compute(*values)
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -204,21 +204,21 @@ def _nested_methods(compute: Any, setup: Any, backward: Any, form: _Form) -> dic
     lengths, keywords, lists = form.lengths, form.keywords, form.lists
     count = len(lengths) - len(keywords)
 
-    def nested(flat: Any) -> Any:
+    def nested(flat: Any) -> tuple[object, ...]:
         found, place = [], 0
         for length in lengths:
             found.append(flat[place] if length < 0 else list(flat[place : place + length]))
             place += 1 if length < 0 else length
         return tuple(found)
 
-    def results(flat: Any) -> Any:
+    def results(flat: Any) -> tuple[object, ...]:
         if True not in lists:
             return tuple(flat)
         place = lists.index(True)
         end = len(flat) - (len(lists) - place - 1)
         return (*flat[:place], list(flat[place:end]), *flat[end:])
 
-    def forward(*flat: object) -> Any:
+    def forward(*flat: object) -> object:
         values = nested(flat)
         made = compute(*values[:count], **dict(zip(keywords, values[count:])))
         if True not in lists:

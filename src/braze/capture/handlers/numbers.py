@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 def _conversion(cls: type, method: str) -> Callable[..., object]:
-    def convert(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+    def convert(
+        interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> object:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]

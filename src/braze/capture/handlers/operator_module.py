@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 def _two(op: Operator) -> Callable[..., object]:
-    def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def apply(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         if len(args) != 2 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
         return binary(interpreter, op, *args)
@@ -39,7 +41,9 @@ def _two(op: Operator) -> Callable[..., object]:
 
 
 def _one(op: Operator) -> Callable[..., object]:
-    def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def apply(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         if len(args) != 1 or kwargs:
             return interpreter.native(op.function, *args, **kwargs)
         return unary(interpreter, op, *args)

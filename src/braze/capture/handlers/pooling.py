@@ -74,7 +74,9 @@ def _answer_for(
     function: object, rank: int, signature: inspect.Signature, pooling: _Pooling
 ) -> None:
     @answers(function)
-    def pool(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def pool(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
@@ -103,7 +105,7 @@ def _is_of_whole_image(given: dict[str, Any], rank: int) -> bool:
     return all(map(_is_same, window, image.shape[-rank:]))
 
 
-def _each(value: object, rank: int) -> tuple[Any, ...]:
+def _each(value: object, rank: int) -> tuple[object, ...]:
     """One value a dimension, as pooling reads its arguments."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return values * rank if len(values) == 1 else values

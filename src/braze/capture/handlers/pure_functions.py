@@ -105,7 +105,7 @@ class NumberFunctions:
                 return False
         return True
 
-    def _read(self, frame: Frame, name: str, is_global: bool) -> Any:
+    def _read(self, frame: Frame, name: str, is_global: bool) -> object:
         if is_global:
             try:
                 return read_global(self._interpreter, frame, name)

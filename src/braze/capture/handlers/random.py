@@ -117,7 +117,7 @@ def _draw(function: Any) -> Callable[..., object]:
 
 def _arguments(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, object]
-) -> tuple[Any, ...] | None:
+) -> tuple[object, ...] | None:
     """The arguments of a method that gives a float for them; None otherwise."""
     if function not in _GIVE_FLOATS or kwargs:
         return None

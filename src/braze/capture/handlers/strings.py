@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braze.capture.calls.c_functions import (
     call_builtin,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @answers(str.join)
-def join(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def join(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """`separator.join(parts)`: with sizes in a part, a text that shows them."""
     separator, parts = args
     parts = iterable_argument(interpreter, parts)
@@ -60,7 +60,9 @@ def _answer_method(name: str, of_shown: object) -> None:
     method = getattr(str, name)
 
     @answers(of_shown)
-    def call(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def call(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         text, *others = args
         plain = interpreter.native(ShownText.settle, text)
         return call_builtin(interpreter, method, (plain, *others), kwargs)

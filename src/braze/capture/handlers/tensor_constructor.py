@@ -35,7 +35,7 @@ _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int
 
 def _tensor_of(make: object) -> None:
     @answers(make)
-    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         given = dict(zip(("data", "dtype", "device"), args)) | kwargs
         data, asks = given.pop("data", None), given.pop("requires_grad", False)
         if type(data) is FakeArray:
@@ -96,7 +96,7 @@ def _is_scalar(number: object) -> bool:
     return type(number) is FakeArray and number.is_scalar
 
 
-def _settled(number: object) -> Any:
+def _settled(number: object) -> object:
     """The number that a symbol is: its dtype may not hold another one, and C++ that makes tensors
     takes no more than 32 bits of a symbol."""
     if type(number) is SymbolicFloat:

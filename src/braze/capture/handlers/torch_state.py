@@ -138,7 +138,9 @@ def _manager(cls: type) -> Callable[..., object]:
 def _manager_method(function: Any, enters: bool) -> Callable[..., object]:
     """Methods of a manager made here run for real; one from outside is read and kept back."""
 
-    def run(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def run(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         manager, entered = args[0], interpreter.entered
         if interpreter.guard_context.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)

@@ -46,7 +46,7 @@ def value_in_context(variable: ContextVar[object]) -> object:
 
 
 @answers(ContextVar.get)
-def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def get(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """The value that the frame set, or that is found at each call."""
     variable, *default = args
     _check_known(interpreter, variable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from braze.capture.calls.c_functions import call_natively
@@ -63,8 +64,10 @@ def state_of(
     return _state(interpreter, owner)
 
 
-def _whole(function: object) -> Any:
-    def read(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _whole(function: object) -> Callable[..., object]:
+    def read(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         if id(args[0]) in interpreter.guard_context.known and not is_identity(args[0]):
             detail = f"reading the whole of a {type(args[0]).__qualname__}"
             raise BreakRequested("unseen-callable", detail)
@@ -121,7 +124,7 @@ def _is_made_in_python(interpreter: Interpreter, cls: type) -> bool:
     return True
 
 
-def _reduced(interpreter: Interpreter, owner: object, cls: type) -> Any:
+def _reduced(interpreter: Interpreter, owner: object, cls: type) -> object:
     """What makes a new instance, its arguments, its state and its items."""
     guard_context = interpreter.guard_context
     given: tuple[Any, ...] = ()

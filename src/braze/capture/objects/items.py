@@ -191,7 +191,7 @@ def store_item(interpreter: Interpreter, owner: object, key: object, value: obje
         call_with_key(interpreter, operator.setitem, written, key, value)
 
 
-def _written(interpreter: Interpreter, owner: object) -> Any:
+def _written(interpreter: Interpreter, owner: object) -> object:
     """A container from outside as it is written to; one that cannot be says so itself."""
     is_fixed = issubclass(type(owner), (tuple, frozenset))
     return owner if is_fixed else interpreter.side_effects.changed(owner)

@@ -100,7 +100,7 @@ UNARY: dict[str, Operator] = {
 }
 
 
-def binary(interpreter: Interpreter, op: Operator, left: object, right: object) -> Any:
+def binary(interpreter: Interpreter, op: Operator, left: object, right: object) -> object:
     """`left op right`, as Python decides who does it."""
     left_class, right_class = type(left), type(right)
     if left_class is FakeArray or right_class is FakeArray:
@@ -236,7 +236,7 @@ _FOR_SEVERAL: dict[type, Any] = {ProgramInt: int, SymbolicTruth: bool}
 _AT_HAND: dict[type, Any] = {**_FOR_SEVERAL, SymbolicFloat: float}
 
 
-def _same(value: object) -> Any:
+def _same(value: object) -> object:
     return value
 
 
@@ -259,7 +259,7 @@ def _on_container(interpreter: Interpreter, op: Operator, left: object, right: o
     return interpreter.native(op.function, side_effects.contents(left), right)
 
 
-def _order(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> Any:
+def _order(interpreter: Interpreter, op: Operator, left: Any, right: Any) -> object:
     """Lists and tuples are ordered by their first items that differ, else by length."""
     for first, second in zip(left, right):
         if not _same_or_equal(interpreter, first, second):
@@ -512,7 +512,7 @@ def _same_or_equal(interpreter: Interpreter, left: object, right: object) -> boo
 # --- others --------------------------------------------------------------------------------------
 
 
-def unary(interpreter: Interpreter, op: Operator, value: object) -> Any:
+def unary(interpreter: Interpreter, op: Operator, value: object) -> object:
     """`-value` and the like."""
     if type(value) in TENSORS:
         return leaf_call(interpreter, op.function, (value,), {})

@@ -67,7 +67,7 @@ class AbstractValues:
     format = staticmethod(format_value)
 
     @staticmethod
-    def unary(interpreter: Interpreter, operator: Any, value: object, /) -> Any:
+    def unary(interpreter: Interpreter, operator: Any, value: object, /) -> object:
         """`operator value`; None stands for `not`."""
         if operator is None:
             return not truth(interpreter, value)

@@ -37,7 +37,7 @@ def read_local(interpreter: Interpreter, frame: Frame, name: str) -> object:
     return value
 
 
-def _load(interpreter: Interpreter, frame: Frame, name: str) -> Any:
+def _load(interpreter: Interpreter, frame: Frame, name: str) -> object:
     """A local variable, or where the name is a cell's, the cell."""
     value = frame.locals.get(name, Unread)
     if type(value) is Unread or value is Unread:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
 
 
-def _parts(iterator: object) -> tuple[Any, ...] | None:
+def _parts(iterator: object) -> tuple[object, ...] | None:
     """Where the items of an iterator are tuples of its own: the iterator that each part is of
     (None: of none); else None."""
     if type(iterator) is enumerate:
@@ -59,7 +59,7 @@ class OutsideIterators:
         """Whether a value is an iterator from outside whose items can be looked at."""
         return id(iterator) in self._guard_context.known and can_be_looked_into(iterator)
 
-    def next(self, iterator: object) -> Any:
+    def next(self, iterator: object) -> object:
         """The item that comes next; ProgramRaised(StopIteration) if there is none."""
         step = self._interpreter.outer_step
         _, taken, ended, step = self._taken.get(id(iterator), (iterator, 0, False, step))

@@ -106,7 +106,7 @@ def has_members(container: object, members: Members) -> bool:
     return _hashed(container) == members.hashed
 
 
-def _order(container: Any) -> list[Any]:
+def _order(container: Any) -> list[object]:
     for base in (dict, set, frozenset):
         if issubclass(type(container), base):
             return [*base.__iter__(container)]

@@ -66,7 +66,7 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def _settling(name: str) -> Callable[..., object]:
-    def method(self: ShownText, *args: object, **kwargs: object) -> Any:
+    def method(self: ShownText, *args: object, **kwargs: object) -> object:
         plain = self.settle()
         others = [a.settle() if type(a) is ShownText else a for a in args]
         return getattr(plain, name)(*others, **kwargs)

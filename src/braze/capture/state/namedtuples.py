@@ -14,7 +14,7 @@ class NamedTuple:
         self._made = made
         self._space = self._parts()
 
-    def _parts(self) -> list[Any]:
+    def _parts(self) -> list[object]:
         """What is in the dict of the class, and the defaults of the fields."""
         space = dict(vars(self._made))
         return [*space, *space.values(), *space.get("_field_defaults", {}).items()]

@@ -253,7 +253,7 @@ _SEQUENCES = (list, tuple, collections.deque)
 _DEPTH = 8
 
 
-def _leaves(value: object, depth: int) -> Iterator[Any]:
+def _leaves(value: object, depth: int) -> Iterator[object]:
     if depth and issubclass(type(value), (tuple, list)):
         for item in base_items(value):
             yield from _leaves(item, depth - 1)

@@ -12,7 +12,7 @@ import os
 import threading
 import types
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from braze.capture.frames.control_signals import ProgramRaised
 from braze.capture.state.string_escape import handed_over
@@ -63,7 +63,7 @@ class ReentrantCall:
             return None
         raise problem
 
-    def _call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def _call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         interpreter = self._interpreter
         if self.code.co_name not in _ASKED_OF_KEYS or interpreter.keys_changed_at is not None:
             return interpreter.call(self._function, *args, **kwargs)

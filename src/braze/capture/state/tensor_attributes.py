@@ -26,7 +26,7 @@ _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 _READ_ELSEWHERE = {"_is_param", "_is_buffer"} | (set(dir(TracedTensor)) - _TENSOR_NAMES)
 
 
-def load_own_attribute(interpreter: Interpreter, tensor: Any, name: str) -> Any:
+def load_own_attribute(interpreter: Interpreter, tensor: Any, name: str) -> object:
     """`tensor.name`, of which the class knows nothing, or which hides its class's."""
     found = _own_entry(interpreter, tensor, name)
     if found is not ABSENT:
@@ -75,7 +75,7 @@ def delete_tensor_attribute(interpreter: Interpreter, tensor: Any, name: str) ->
         interpreter.side_effects.write(space, name, DELETED, tensor)
 
 
-def dict_of_tensor(interpreter: Interpreter, tensor: Any) -> dict[str, Any]:
+def dict_of_tensor(interpreter: Interpreter, tensor: Any) -> dict[str, object]:
     """`tensor.__dict__`, of an input. That of another tensor would be another's in the result."""
     real, guard_context = interpreter.tracer.real_of(tensor), interpreter.guard_context
     if real is None or id(tensor) not in guard_context.known:
@@ -85,7 +85,7 @@ def dict_of_tensor(interpreter: Interpreter, tensor: Any) -> dict[str, Any]:
     return found
 
 
-def computed_attributes(tensor: Any) -> dict[str, Any]:
+def computed_attributes(tensor: Any) -> dict[str, object]:
     """The attributes that the program gave to a computed tensor; parameters made in the frame are
     marked as such in their fake tensors."""
     return {name: value for name, value in vars(tensor).items() if name != "_is_param"}
@@ -109,7 +109,7 @@ def has_attributes(interpreter: Interpreter, tensor: Any) -> bool:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _own_entry(interpreter: Interpreter, tensor: Any, name: str) -> Any:
+def _own_entry(interpreter: Interpreter, tensor: Any, name: str) -> object:
     """The entry of a tensor's `__dict__`, guarded for an input; or ABSENT."""
     guard_context = interpreter.guard_context
     real = interpreter.tracer.real_of(tensor)
@@ -130,7 +130,7 @@ def _own_entry(interpreter: Interpreter, tensor: Any, name: str) -> Any:
     return guard_context.reads[key]
 
 
-def _written_dict(interpreter: Interpreter, tensor: Any, name: str, what: str) -> dict[str, Any]:
+def _written_dict(interpreter: Interpreter, tensor: Any, name: str, what: str) -> dict[str, object]:
     """The dict that a write goes to: an input's, or the fake tensor's of a computed one. Breaks
     where something else than the dict answers for the name, or where a trace of its own, whose
     tensors are not the program's, is being made."""

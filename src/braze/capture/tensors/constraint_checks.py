@@ -50,7 +50,7 @@ def _answer(constraint: Any, of_symmetric: _Calculate) -> None:
         if not interpreter.looks_at_results:
             return interpreter.call_python(check, args, kwargs)
 
-        def call(function: object, *given: object) -> Any:
+        def call(function: object, *given: object) -> object:
             return leaf_call(interpreter, function, given, {})
 
         is_symmetric = interpreter.call(type(constraints.symmetric).check, args[0], value)

@@ -100,7 +100,9 @@ def _are_read(interpreter: Interpreter, tensor: Any) -> bool:
 
 def _check_of(function: Any, name: str) -> None:
     @answers(function)
-    def check(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def check(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         condition = args[0] if args else kwargs.get(name)
         if condition is True:
             return None
@@ -114,7 +116,7 @@ def _check_of(function: Any, name: str) -> None:
 
 def _size_check_of(function: Any) -> None:
     @answers(function)
-    def check(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def check(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         number = args[0] if args else kwargs.get("i")
         if type(number) is not ProgramInt:
             return interpreter.call_python(function, args, kwargs)

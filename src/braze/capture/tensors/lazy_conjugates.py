@@ -10,7 +10,7 @@ that is a view of z, a question for its bits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,11 +24,12 @@ from braze.tracing.graph_inputs import Layout
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
+    from braze.tracing.fake_tensor import TracedTensor
 
 
 def wrap_lazy(
     interpreter: Interpreter, real: torch.Tensor, source: Source, layout: Layout | None
-) -> Any:
+) -> TracedTensor:
     """The fake tensor with the numbers of such a tensor. Raises Untraceable where it is one that
     the
     graph cannot have."""

@@ -89,7 +89,7 @@ def as_subclass(
     return made
 
 
-def _fakes(value: object) -> Iterator[Any]:
+def _fakes(value: object) -> Iterator[object]:
     if type(value) is TracedTensor:
         yield value
     elif issubclass(type(value), (list, tuple)):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @answers(torch.Tensor.item)
-def item(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def item(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Of a floating point tensor with one element on the CPU, a symbolic float."""
     tensor = args[0]
     if kwargs or len(args) > 1 or not is_number(interpreter, tensor):
@@ -61,7 +61,7 @@ def _function(python: Callable[..., float], op: object) -> None:
     """A function of `math`; of a symbolic float it is an operator of the graph."""
 
     @answers(python)
-    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+    def apply(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
         args = tuple([float_size(interpreter, value) for value in args])
         if len(args) == 1 and is_from_outside(args[0]) and not kwargs:
             safe = python in _SAFE and args[0].is_positive
@@ -146,7 +146,9 @@ def whole_part(interpreter: Interpreter, number: object, up: bool = False) -> ob
 
 def _rounding(python: Callable[[float], int], up: bool) -> None:
     @answers(python)
-    def apply(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def apply(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         found = whole_part(interpreter, args[0], up) if len(args) == 1 and not kwargs else None
         return call_natively(interpreter, python, args, kwargs) if found is None else found
 
@@ -172,7 +174,7 @@ def extremum(interpreter: Interpreter, items: Any, sign: str) -> object:
     first one stays."""
     compare, python = (aten.gt.Tensor, max) if sign == ">" else (aten.lt.Tensor, min)
 
-    def choose(best: Any, item: Any) -> Any:
+    def choose(best: Any, item: Any) -> object:
         if SymbolicFloat not in (type(best), type(item)):
             return python(best, item)
         return interpreter.native(chosen, compare, best, item, python)

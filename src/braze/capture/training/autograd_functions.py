@@ -527,7 +527,7 @@ def _applied(cls: Any) -> Any:
     if issubclass(cls, OperatorFunction):
         return cls.operator
 
-    def apply(*args: Any) -> Any:
+    def apply(*args: Any) -> object:
         return cls.apply(*args)
 
     apply.__name__ = cls.__name__

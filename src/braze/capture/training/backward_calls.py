@@ -48,7 +48,7 @@ def tensor_backward(
 
 
 @answers(torch.autograd.backward)
-def backward(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def backward(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """`torch.autograd.backward(tensors, grad_tensors, ...)`."""
     given = _bound(torch.autograd.backward, args, kwargs)
     if given["grad_variables"] is not None:
@@ -231,7 +231,9 @@ def _check_leaves(interpreter: Interpreter, leaves: Sequence[Any]) -> None:
         guard_context.watched_at = interpreter.origin("backward")
 
 
-def _own(interpreter: Interpreter, leaf: Any, gradient: Any, start: int, owned: set[Place]) -> Any:
+def _own(
+    interpreter: Interpreter, leaf: Any, gradient: Any, start: int, owned: set[Place]
+) -> object:
     """The gradient as a tensor of its own, in the strides that eager's accumulation gives it."""
     place = gradient.place
     base = place.base or place
@@ -270,7 +272,7 @@ def _is_restrided(leaf: TensorType, found: Sequence[object]) -> bool:
     return is_dense(sizes, steps) and any(n != 1 and a != b for n, a, b in pairs)
 
 
-def _size(shape: Sequence[Any]) -> Any:
+def _size(shape: Sequence[Any]) -> int:
     count = 1
     for size in shape:
         count = count * size

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def _replace(fused: Any, plain: Any) -> None:
     @answers(fused)
-    def step(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def step(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         parameters = interpreter.side_effects.contents(args[0])
         on_cpu = all(p.device.type == "cpu" for p in parameters)
         # Where a scaler of gradients has told it to skip, the kernel looks at that itself.

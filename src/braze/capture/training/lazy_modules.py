@@ -32,7 +32,7 @@ _CODE, _WHAT = "module-change", "the sizes of a lazy module"
 _OWN_MODULES = "torch.nn.modules."
 
 
-def _same(value: object) -> Any:
+def _same(value: object) -> object:
     return value
 
 
@@ -46,7 +46,7 @@ def infer_sizes(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[st
     if bound is not module or not _may_come_first(interpreter, module, of_torch):
         raise BreakRequested(_CODE, _WHAT)
 
-    def real(tensor: object) -> Any:
+    def real(tensor: object) -> object:
         return _metadata(tensor) if of_torch else _given(interpreter, tensor)
 
     given = _each((values, named), real, interpreter.side_effects.native)
@@ -115,7 +115,7 @@ def _like(tensor: object) -> Any:
     return torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
 
-def _given(interpreter: Interpreter, tensor: object) -> Any:
+def _given(interpreter: Interpreter, tensor: object) -> object:
     """The tensor that the frame was given."""
     for fake, real in interpreter.tracer.inputs:
         if fake is tensor and real is not None:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 def _put_off(function: Any) -> None:
     @answers(function)
-    def step(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def step(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         spaces = None if kwargs else _written_by(interpreter, args[0])
         if spaces is None:
             return interpreter.call_python(function, args, kwargs)
@@ -57,7 +59,7 @@ def _problem(interpreter: Interpreter, name: str) -> BaseException:
 
 def _written_by(
     interpreter: Interpreter, schedule: object
-) -> list[tuple[dict[Any, Any], dict[Any, Any]]] | None:
+) -> list[tuple[dict[object, object], dict[object, object]]] | None:
     """The dicts that a schedule writes to, each with what may be read of it all the same; None
     where the step is interpreted."""
     if interpreter.request.is_watched is None or not interpreter.request.puts_off_schedules:

@@ -56,12 +56,14 @@ def require_gradients(
     return module
 
 
-def _bound(self: object, requires_grad: bool = True) -> tuple[Any, bool]:
+def _bound(self: object, requires_grad: bool = True) -> tuple[object, bool]:
     return self, requires_grad
 
 
 @answers(private.convert_module)
-def convert(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def convert(
+    interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """`to`, `double`, `cuda` ...: nothing to do where a conversion gives each tensor itself."""
     module, function, *_ = args
     for each in interpreter.call(list, interpreter.call(torch.nn.Module.modules, module)):

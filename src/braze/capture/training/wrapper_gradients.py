@@ -36,7 +36,7 @@ def call_with_gradient(
     if not all(type(tensor) is TracedTensor for tensor in inputs):
         raise _refused(name, "to a tensor subclass")
 
-    def call(values: Sequence[object]) -> Any:
+    def call(values: Sequence[object]) -> object:
         given = {id(tensor): value for tensor, value in zip(inputs, values, strict=True)}
         arguments: Any = _replaced(args, given)
         keywords: Any = _replaced(kwargs, given)
@@ -52,7 +52,7 @@ def _function_of(
 ) -> type[OperatorFunction]:
     recorder = interpreter.tracer.recorder
 
-    def forward(ctx: Any, *values: Any) -> Any:
+    def forward(ctx: Any, *values: Any) -> object:
         first = len(recorder.calls)
         made = call(values)
         results = made if type(made) is tuple else (made,)
@@ -67,7 +67,7 @@ def _function_of(
         ctx.save_for_backward(*values)
         return made
 
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor, ...]:
         tracer = interpreter.tracer
         before, tracer.replayable = tracer.replayable, False
         interpreter.differentiates += 1
@@ -107,7 +107,7 @@ def _gather(value: Any, found: list[object]) -> None:
         found.append(value)
 
 
-def _replaced(value: Any, given: dict[int, object]) -> Any:
+def _replaced(value: Any, given: dict[int, object]) -> object:
     cls = type(value)
     if cls is list or cls is tuple:
         return cls([_replaced(item, given) for item in value])
