@@ -89,7 +89,7 @@ def measure(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _maker(place: str) -> Callable[[], Any]:
+def _maker(place: str) -> Callable[[], object]:
     file, _, name = place.rpartition(":")
     if not file:
         raise UserError(f"bench takes file.py:function, not {place!r}.")
