@@ -37,7 +37,7 @@ def arrays_of(value: object) -> Any:
     return _mapped(value, arrays_of)
 
 
-def tensors_of(value: object) -> Any:
+def tensors_of(value: object) -> object:
     """The same containers, with tensors in the places of arrays and of NumPy's numbers."""
     if isinstance(value, ARRAY) or type(value) in SCALARS:
         return torch.as_tensor(value)

@@ -12,7 +12,7 @@ def as_function(target: Callable[..., Any]) -> Any:
     """A Python function that calls a callable of another kind: a builtin, a partial, an object
     with `__call__`."""
 
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return target(*args, **kwargs)
 
     if isinstance(target, types.FunctionType):

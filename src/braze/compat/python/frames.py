@@ -67,5 +67,5 @@ def call_later_from(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _call(function: Any, /, *args: Any, **kwargs: Any) -> object:
     return function(*args, **kwargs)

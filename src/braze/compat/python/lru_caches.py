@@ -297,7 +297,7 @@ def _gives(function: types.FunctionType, answer: Callable[[], object]) -> Any:
     do."""
     code, thread = function.__code__, threading.get_ident()
 
-    def called(args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def called(args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if threading.get_ident() == thread:
             return answer()
         closure, space = function.__closure__, function.__globals__

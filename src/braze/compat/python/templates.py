@@ -18,7 +18,7 @@ def interpolation(value: object, expression: str, conversion: int, format_spec: 
     return _LIBRARY.Interpolation(value, expression, _CONVERSIONS[conversion], format_spec)
 
 
-def template(texts: tuple[str, ...], interpolations: tuple[Any, ...]) -> Any:
+def template(texts: tuple[str, ...], interpolations: tuple[Any, ...]) -> object:
     """A Template: the texts, and what stands between each and the next."""
     parts = [texts[0]]
     for found, text in zip(interpolations, texts[1:]):

@@ -395,7 +395,7 @@ graph_task: Callable[[], int] = private.graph_task
 queue_callback: Callable[[Callable[[], Any]], None] = private.engine.queue_callback
 
 
-def _same(x: object) -> Any:
+def _same(x: object) -> object:
     return x
 
 

@@ -121,7 +121,7 @@ def _cell(function: Any, name: str) -> object:
 
 def positional(
     operator: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-) -> list[Any] | None:
+) -> list[object] | None:
     """All arguments in the order of the operator's schema; None where they do not fit it."""
     left = dict(kwargs)
     values = list(args)

@@ -80,7 +80,7 @@ def sets_state(name: str) -> bool:
     return not (asks or _VERBS.isdisjoint(words))
 
 
-def _found() -> frozenset[Any]:
+def _found() -> frozenset[object]:
     found = set()
     for module in _MODULES:
         for name in dir(module):

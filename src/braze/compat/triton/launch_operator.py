@@ -231,7 +231,7 @@ def _start(
 ) -> None:
     """Launch the kernel. tensor: gives the tensors, asked in the order of the arguments."""
 
-    def value(argument: LaunchArgument) -> Any:
+    def value(argument: LaunchArgument) -> object:
         if isinstance(argument, TensorArgument):
             return tensor(argument)
         if isinstance(argument, NumberArgument):
