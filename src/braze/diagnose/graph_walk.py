@@ -152,7 +152,7 @@ class _GraphWalk:
         return program
 
     def _evaluated(self, program: LoopProgram) -> Run:
-        def function(inputs: list[object]) -> Sequence[Any]:
+        def function(inputs: list[object]) -> Sequence[object]:
             results, self.memory = run_loops_in_memory(program, inputs)
             return results
 

@@ -170,7 +170,7 @@ def _is_constant(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _other_value(value: Any) -> Any:
+def _other_value(value: Any) -> object:
     if type(value) is bool or value is None:
         return not value
     return value + (value if type(value) is str else 1)

@@ -271,7 +271,7 @@ class _KernelLines:
         )
 
 
-def _dims(coordinates: Sequence[object], names: TextNames) -> list[Any]:
+def _dims(coordinates: Sequence[object], names: TextNames) -> list[object]:
     """Coordinates, symbols of indices by their dimension: of two phases they may differ."""
     numbered = {symbol: f"dim{dim}" for symbol, dim in names.dims.items()}
     known = TextNames({**names.sizes, **numbered}, {}, {})

@@ -29,7 +29,7 @@ def main(program: Callable[[list[Any]], Any], generated: Callable[[], list[objec
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inputs.pt")
     saved: Any = torch.load(beside) if os.path.exists(beside) else {}
 
-    def inputs() -> list[Any]:
+    def inputs() -> list[object]:
         torch.manual_seed(0)
         if not saved:
             return generated()
