@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 # Settings that mean something to Braze -> the value that torch.compile begins with.
 _DEFAULTS: Mapping[str, object] = {
@@ -22,7 +21,7 @@ _DEFAULTS: Mapping[str, object] = {
 }
 
 
-def settings_of_dynamo() -> dict[str, Any]:
+def settings_of_dynamo() -> dict[str, object]:
     """The settings that are not as torch.compile begins; none where it was never loaded."""
     module = sys.modules.get("torch._dynamo.config")
     if module is None:

@@ -91,7 +91,7 @@ def said_method(name: str) -> Callable[..., object] | None:
 def said_function(function: Callable[..., object], name: str) -> Callable[..., object]:
     """A function that has a name, and calls another one."""
 
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return function(*args, **kwargs)
 
     call.__name__ = name

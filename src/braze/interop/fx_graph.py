@@ -271,7 +271,7 @@ class _FxBuilder:
         arguments = (base, self._bound(alias.shape), self._bound(alias.stride))
         return self.call(aten.as_strided.default, arguments)
 
-    def _bound(self, argument: Argument) -> Any:
+    def _bound(self, argument: Argument) -> object:
         if type(argument) is Value:
             return self.known[argument]
         if isinstance(argument, (tuple, list)):

@@ -38,7 +38,7 @@ def run_by_compiler(
     by_sizes = _BySizes(module, compiler, example_inputs, most)
     run = undoing_writes(graph, checking_writes(graph, by_sizes))
 
-    def run_or_compile(inputs: Sequence[Any]) -> Any:
+    def run_or_compile(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
         try:
             return run(inputs)
         except PartlyRun:
@@ -87,5 +87,5 @@ class _BySizes:
         return True
 
 
-def _sizes(inputs: Sequence[object]) -> tuple[Any, ...]:
+def _sizes(inputs: Sequence[object]) -> tuple[object, ...]:
     return tuple([(*x.shape, *x.stride()) if isinstance(x, torch.Tensor) else x for x in inputs])
