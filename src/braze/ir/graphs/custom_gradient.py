@@ -161,7 +161,7 @@ class _Replayed(AutogradFunction):
         return (None, None, None, *gradients)
 
 
-def _run(_: object, formula: Formula, *given: object) -> tuple[Any, ...]:
+def _run(_: object, formula: Formula, *given: object) -> tuple[object, ...]:
     names = [*formula.tangents, *[value for value, _, _ in formula.reads]]
     values: dict[Value, Any] = dict(zip(names, given, strict=True))
     for node in formula.nodes:
