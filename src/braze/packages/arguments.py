@@ -164,7 +164,7 @@ _NO_DEFAULT = inspect.Parameter.empty
 
 def bind(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The arguments of a call by parameter, without those left at their defaults. Raises
     TypeError as the call would."""
     return dict(signature.bind(*args, **kwargs).arguments)
@@ -187,7 +187,7 @@ class TensorCheck:
     stride: tuple[int | None, ...]
     offset: int | None = None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """As JSON."""
         return {
             "leaf": self.leaf,

@@ -135,7 +135,7 @@ class PackagedCall:
         self._numbers: dict[int, int] = {}
         self._fills: dict[int, FillInstance] = {}
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """As JSON. Raises UserError for what a package cannot hold."""
         captured, places = self._captured, self._places
         if captured.draws:
@@ -268,7 +268,7 @@ class PackagedCall:
             self._numbers[id(recipe)] = len(self._nodes) - 1
         return self._numbers[id(recipe)]
 
-    def _made(self, recipe: Recipe) -> list[Any]:
+    def _made(self, recipe: Recipe) -> list[object]:
         places = self._places
         if isinstance(recipe, FromGraph):
             return ["graph", recipe.index]

@@ -37,7 +37,7 @@ AddTensor = Callable[[torch.Tensor, str], int]
 
 def program_data(
     program: LaunchProgram, layout: FrameLayout, add: AddTensor, write: WriteGraph
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The program as JSON. add: gives the number of a tensor that the package holds. write: gives
     the graph of a region as JSON. Raises UserError for an operator that no name says."""
     return {
@@ -67,7 +67,7 @@ def constants_of_program(data: Mapping[str, Any], state: Sequence[torch.Tensor])
     }
 
 
-def regions_of_program(data: Mapping[str, Any], read: ReadGraph) -> dict[str, Any]:
+def regions_of_program(data: Mapping[str, Any], read: ReadGraph) -> dict[str, object]:
     """Names of the program that are branches, loops and scans. read: gives the program of a
     graph."""
     return {
@@ -99,7 +99,7 @@ _LATER = object()
 
 def _meaning(
     program: LaunchProgram, name: str, value: Any, add: AddTensor, write: WriteGraph
-) -> list[Any]:
+) -> list[object]:
     known = program.meanings.get(name)
     if isinstance(known, NamedOperator):
         op: object = known.op
@@ -130,7 +130,7 @@ def _operator_name(op: object) -> str:
     return f"{_OURS if space == NAMESPACE else space}::{rest}"
 
 
-def _found(kind: str, content: Any) -> Any:
+def _found(kind: str, content: Any) -> object:
     if kind == "operator":
         return NamedOperator(operator_named(content)).find()
     if kind == "new":

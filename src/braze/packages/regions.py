@@ -32,7 +32,7 @@ def not_yet_compiled(_: Sequence[Any]) -> Sequence[torch.Tensor]:
     raise AssertionError("a graph that is packaged runs nothing")
 
 
-def region_data(op: RegionOp, write: WriteGraph) -> dict[str, Any]:
+def region_data(op: RegionOp, write: WriteGraph) -> dict[str, object]:
     """A region as JSON. Raises UserError for one that no package holds."""
     if op.kind not in _KINDS:
         raise UserError(f"braze.package: the graph holds {op}, and packages are for inference.")

@@ -21,7 +21,7 @@ from braze.packages.values import decode, encode
 SURROUNDINGS = "surroundings"
 
 
-def surroundings_data(ambient: AmbientState) -> dict[str, Any]:
+def surroundings_data(ambient: AmbientState) -> dict[str, object]:
     """The state of PyTorch that a function was compiled in, as JSON."""
     return {field.name: encode(getattr(ambient, field.name)) for field in fields(ambient)}
 
