@@ -135,7 +135,7 @@ def package_as_compiled(
     kwargs: Mapping[str, Any],
     options: Options,
     external: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """The head and the members of a package of one call that is compiled as `braze.compile` does:
     in the grad mode of this thread, and with all sizes changing where `dynamic=True`.
 
@@ -225,7 +225,7 @@ def _all_maybe(tensor: torch.Tensor) -> dict[int, Marked]:
     return {**maybe, **marks_of_dimensions(tensor)}
 
 
-def _frame_of(model: Any) -> tuple[Any, tuple[Any, ...], inspect.Signature]:
+def _frame_of(model: Any) -> tuple[object, tuple[object, ...], inspect.Signature]:
     """The Python function of a model, the arguments that it has already, and the signature of the
     rest."""
     target: Any
@@ -312,11 +312,11 @@ class _Writer:
     is_exporting: bool = True
     members: dict[str, Any] = field(default_factory=dict)
 
-    def method(self, call: _PackagedCall, state: StateWriter) -> dict[str, Any]:
+    def method(self, call: _PackagedCall, state: StateWriter) -> dict[str, object]:
         """A call as JSON: its program, and programs for the sizes that this does not serve."""
         made: dict[Any, dict[str, Any]] = {}
 
-        def program(choice: Choice) -> dict[str, Any]:
+        def program(choice: Choice) -> dict[str, object]:
             key = tuple(choice.items())
             if key not in made:
                 made[key] = self._program(call, choice, state)
@@ -364,7 +364,7 @@ class _Writer:
             captured = capture_whole(request, self.options, run, is_exporting=self.is_exporting)
             return captured, values
 
-    def _graph(self, call: _PackagedCall, given: Graph, state: StateWriter) -> dict[str, Any]:
+    def _graph(self, call: _PackagedCall, given: Graph, state: StateWriter) -> dict[str, object]:
         """A graph as JSON: its program and its kernels."""
         graph = _without_programs(without_custom_gradients(given))
         others = [str(device) for device in devices_of(graph) if device.type != "cpu"]
@@ -416,7 +416,7 @@ class _Writer:
             raise CompilerNotFound(toolchain.reason)
         return self._add(build(sources.units, toolchain, self.options).image)
 
-    def launcher(self) -> dict[str, Any] | None:
+    def launcher(self) -> dict[str, object] | None:
         """What calls the kernels, for processes with this Python."""
         if not self.members:
             return None
