@@ -65,7 +65,7 @@ class Explanation(PrintedReport):
         return self.break_count
 
     @property
-    def graphs(self) -> tuple[Any, ...]:
+    def graphs(self) -> tuple[object, ...]:
         return tuple(record.program for record in self._graphs)
 
     @property
