@@ -122,7 +122,7 @@ def _traced(
     return _Expected(nodes[start:], same, tracer.value_of(tangent), values)
 
 
-def _tensors(result: object) -> Sequence[Any]:
+def _tensors(result: object) -> Sequence[object]:
     return result if isinstance(result, (list, tuple)) else (result,)
 
 

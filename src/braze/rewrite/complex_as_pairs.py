@@ -287,6 +287,6 @@ def _number(size: Expr) -> Size:
     return simplified(size) if constant is None else constant
 
 
-def _layout(value: Value) -> tuple[Any, ...]:
+def _layout(value: Value) -> tuple[object, ...]:
     kind = type_of(value)
     return kind.dtype, kind.shape, kind.stride, kind.device

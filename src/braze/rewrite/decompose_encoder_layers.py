@@ -199,7 +199,7 @@ def _renamed(node: Node, trace: _Decomposition, numbers: Iterator[int]) -> list[
 # --- what is left to ATen ------------------------------------------------------------------------
 
 
-def _arguments(node: Node) -> dict[str, Any]:
+def _arguments(node: Node) -> dict[str, object]:
     """A call's arguments by name, defaults included."""
     schema = node.op._schema.arguments
     given = {argument.name: argument.default_value for argument in schema}

@@ -90,7 +90,7 @@ class _Folder:
             op, args, (), norm.outputs[:1], before.origin, before.grad_enabled
         )
 
-    def convolution(self, node: Node, affine: _Affine) -> tuple[Any, ...] | None:
+    def convolution(self, node: Node, affine: _Affine) -> tuple[object, ...] | None:
         """The arguments of a convolution that does the norm, too."""
         image, weight, bias, *rest = node.args
         transposed, groups = rest[3], rest[5]
@@ -104,7 +104,7 @@ class _Folder:
         made = (data.double() * affine.factor.view(shape)).to(data.dtype)
         return (image, self._constant(made), self._bias(before, affine, data.dtype), *rest)
 
-    def product(self, node: Node, affine: _Affine) -> tuple[Any, ...] | None:
+    def product(self, node: Node, affine: _Affine) -> tuple[object, ...] | None:
         """The arguments of an addmm that does the norm, too."""
         bias, rows, matrix = node.args if len(node.args) == 3 else (None, *node.args)
         data, before = self._contents(matrix), None if bias is None else self._data.get(bias)
