@@ -565,14 +565,14 @@ def _first(count: int, given: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...
     return tuple if count == given else lambda items: items[:count]
 
 
-def _saved_inputs(saved: Sequence[SavedInput]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _saved_inputs(saved: Sequence[SavedInput]) -> Callable[[Sequence[object]], Sequence[object]]:
     """What is kept of the inputs."""
     get = items_at([one.index for one in saved])
     views = [number for number, one in enumerate(saved) if one.as_view]
     if not views:
         return get
 
-    def get_with_views(inputs: Sequence[object]) -> Sequence[Any]:
+    def get_with_views(inputs: Sequence[object]) -> Sequence[object]:
         found = list(get(inputs))
         for number in views:
             found[number] = found[number].detach()
@@ -594,7 +594,7 @@ def _layout(kind: object) -> tuple[torch.dtype, tuple[Size, ...]]:
     return kind.dtype, tangent_stride(kind)
 
 
-def _place(alias: Alias | None) -> tuple[Any, ...]:
+def _place(alias: Alias | None) -> tuple[object, ...]:
     assert alias is not None
     steps = tuple([step.args for step in alias.steps])
     return tuple(alias.shape), tuple(alias.stride), alias.offset, steps

@@ -185,7 +185,7 @@ def _start(
     return lambda: next((code for code in [start() for start in starts] if code), 0)
 
 
-def _tensor(argument: object, memory: Mapping[Buffer, torch.Tensor]) -> Any:
+def _tensor(argument: object, memory: Mapping[Buffer, torch.Tensor]) -> object:
     if not isinstance(argument, BufferView):
         return argument
     offset = constant_value(argument.offset)

@@ -68,7 +68,7 @@ class CallLog:
         return found
 
     def _watched(self, kind: str, kernel: Callable[..., object]) -> Callable[..., object]:
-        def call(*given: object, **named: object) -> Any:
+        def call(*given: object, **named: object) -> object:
             self.calling, before = kind, self._size()
             made = kernel(*given, **named)
             self.calls.append(NotedCall(kind, before, self._size()))

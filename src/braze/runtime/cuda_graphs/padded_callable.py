@@ -136,7 +136,7 @@ class PaddedGraph:
                 padded[place] = made
         return tuple(padded)
 
-    def _filled(self, inputs: Sequence[Any], padded: tuple[int, ...]) -> list[Any]:
+    def _filled(self, inputs: Sequence[Any], padded: tuple[int, ...]) -> list[object]:
         given = list(inputs)
         layouts = self._plan.input_layouts(padded)
         for number, (shape, stride) in zip(self._plan.inputs, layouts, strict=True):

@@ -80,7 +80,7 @@ def _generate(
 def _positional_binder(names: list[str], cells: dict[str, object]) -> Binder:
     """For the functions that CPython makes itself, whose argument is called `.0`."""
 
-    def bind(*args: object) -> dict[str, Any]:
+    def bind(*args: object) -> dict[str, object]:
         if len(args) != len(names):
             raise TypeError(f"expected {len(names)} arguments, got {len(args)}")
         return {**dict(zip(names, args)), **cells}

@@ -168,7 +168,7 @@ def find_of(module: torch.nn.Module) -> FindCall:
     return find
 
 
-def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
+def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., object]:
     """The class's `__call__`."""
 
     def __call__(self: object, /, *args: object, **kwargs: object) -> Any:
@@ -181,7 +181,7 @@ def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
 def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., object]:
     """The class's `forward`, with the signature of the model's."""
 
-    def forward(self: object, /, *args: object, **kwargs: object) -> Any:
+    def forward(self: object, /, *args: object, **kwargs: object) -> object:
         return find(model)(model, *args, **kwargs)
 
     own = type(model).forward

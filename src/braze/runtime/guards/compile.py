@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, final
+from typing import final
 
 from braze.frozen import frozen
 from braze.ir.captured.compile_request import FrameValues
@@ -61,7 +61,7 @@ def compile_entry_check(guards: Iterable[Guard], inputs: Sequence[Source]) -> En
     It asks snapshots of frames that passed before (`guards_snapshot.py`), then all guards."""
     memory = SnapshotMemory(build_guard_tree(guards, inputs), tuple(inputs), _generated_check)
 
-    def check(frame: FrameValues) -> list[Any] | None:
+    def check(frame: FrameValues) -> list[object] | None:
         for known in memory.checks:
             found = known(frame)
             if found is not None:

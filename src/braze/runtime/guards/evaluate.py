@@ -69,7 +69,7 @@ def reader_of(frame: FrameValues) -> Callable[[Source], object]:
     """What reads the object at a source; each is read once."""
     found: dict[Source, Any] = {}
 
-    def read(source: Source) -> Any:
+    def read(source: Source) -> object:
         if source not in found:
             found[source] = access(source, frame, [read(each) for each in operands_of(source)])
         return found[source]

@@ -42,7 +42,7 @@ class Container:
         self.slots: dict[Any, int] = {}
         self.is_exact = False
 
-    def row(self) -> tuple[Any, ...]:
+    def row(self) -> tuple[object, ...]:
         """(where, class, count or keys or None, key or index and slot of each item)."""
         cls = type(self.value)
         shape = tuple(self.value) if cls is dict else len(self.value)
@@ -83,7 +83,7 @@ class Brought:
         container.is_exact |= type(container.value) is not dict and key != source.key
         return Found(container.slots[key], container.value[key])
 
-    def container(self, source: Source | None, *, is_exact: bool) -> Any:
+    def container(self, source: Source | None, *, is_exact: bool) -> object:
         """The container at the source, whose class is compared from now on, and if it is exact its
         size and keys; None where there is none such."""
         container = self._container(self.find(source))

@@ -177,7 +177,7 @@ class Pins:
         row[3] = namespace
         return self.dict_of(namespace)
 
-    def entry(self, node: PinnedDict, key: object) -> tuple[Any] | None:
+    def entry(self, node: PinnedDict, key: object) -> tuple[object] | None:
         """The value of a key, pinned; (ABSENT,) where the dict lacks it."""
         if not is_plain_key(key):
             return None
@@ -259,7 +259,7 @@ class Pins:
 
     # --- private ---------------------------------------------------------------------------------
 
-    def root(self, place: int, key: object, value: object) -> tuple[Any] | None:
+    def root(self, place: int, key: object, value: object) -> tuple[object] | None:
         """An object that frames bring along; only one that is likely to come again is pinned: no
         iterator of Python's own is, and of a bound method its parts."""
         cls = type(value)

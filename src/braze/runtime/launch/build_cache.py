@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from braze.cache import cache_of
 from braze.errors import BuildFailed, CannotBuild, CompilerExpired
@@ -56,7 +56,7 @@ def extension_of(name: str, unit: SourceUnit, toolchain: Toolchain, options: Opt
     """The unit as an extension module of that name. Raises BuildFailed, CannotBuild."""
     key = str(options.cache_dir), name, _key((unit,), toolchain)
 
-    def made() -> Any:
+    def made() -> object:
         built = build((unit,), toolchain, options)
         try:
             return load_extension(name, built)

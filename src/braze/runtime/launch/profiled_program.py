@@ -115,7 +115,7 @@ class ProfiledProgram:
         with record_function(self._title), _RUNNING.graph():
             return call(inputs)
 
-    def _made(self, names: dict[str, Any]) -> Any:
+    def _made(self, names: dict[str, Any]) -> object:
         if library := names.get("keep"):
             names["run"] = observed(names["run"], library, self._kernels)
         text = zlib.decompress(self._text).decode().replace(ASKS_PROFILER, "")

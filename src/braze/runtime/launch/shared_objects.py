@@ -65,7 +65,7 @@ def load_kernels(built: ObjectFile) -> KernelLibrary:
 def load_extension(name: str, built: ObjectFile) -> Any:
     """The extension module of that name. Raises ImportError, OSError."""
 
-    def load(path: str) -> Any:
+    def load(path: str) -> object:
         loader = importlib.machinery.ExtensionFileLoader(name, path)
         spec = importlib.util.spec_from_loader(name, loader)
         assert spec is not None

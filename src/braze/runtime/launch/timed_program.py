@@ -70,7 +70,7 @@ class TimedProgram:
         self._times.add("", time.perf_counter() - began)
         return results
 
-    def _made(self, names: dict[str, Any]) -> Any:
+    def _made(self, names: dict[str, Any]) -> object:
         if library := names.get("keep"):
             names["run"] = _timed_run(names["run"], library, self._kernels, self._times)
         for name, shown in self._operators.items():

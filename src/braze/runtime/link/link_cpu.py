@@ -252,7 +252,7 @@ class Frames:
         self._free: list[tuple[Any, ...]] = []
         self._is_used = on_device
 
-    def take(self) -> tuple[Any, ...]:
+    def take(self) -> tuple[object, ...]:
         """A frame that nobody uses: (table, sizes, size values, *views, and what they need); with
         an arena that sizes lay out, that in the place of the views; on a device, arenas that are
         kept, by their streams."""
@@ -267,7 +267,7 @@ class Frames:
             self._free.append(frame)
         self._is_used = True
 
-    def _new(self) -> tuple[Any, ...]:
+    def _new(self) -> tuple[object, ...]:
         arena = torch.empty(self._arena_size + ALIGNMENT, dtype=torch.uint8, device="cpu")
         start = -arena.data_ptr() % ALIGNMENT
         # Not ctypes' arrays: each length of them is a class.

@@ -155,12 +155,12 @@ class RealValues:
     }
 
     @staticmethod
-    def binary(frame: ExecutableFrame, operator: Any, left: Any, right: Any, /) -> Any:
+    def binary(frame: ExecutableFrame, operator: Any, left: Any, right: Any, /) -> object:
         """`left operator right`."""
         return operator(left, right)
 
     @staticmethod
-    def unary(frame: ExecutableFrame, operator: Any, value: Any, /) -> Any:
+    def unary(frame: ExecutableFrame, operator: Any, value: Any, /) -> object:
         """`operator value`."""
         return operator(value)
 
@@ -264,7 +264,7 @@ class RealValues:
         return convert(value)
 
     @staticmethod
-    def format(frame: ExecutableFrame, value: Any, convert: Any, spec: Any, /) -> Any:
+    def format(frame: ExecutableFrame, value: Any, convert: Any, spec: Any, /) -> str:
         """A value, or what `convert` makes of it, as a field of an f-string."""
         return format(value if convert is None else convert(value), spec)
 
