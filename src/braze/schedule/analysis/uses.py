@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from braze.ir.graphs.op_effects import is_asynchronous
 from braze.ir.kernels.loops import (
@@ -96,7 +95,7 @@ def _buffers(arguments: Iterable[object]) -> Iterator[Buffer]:
             yield from _buffers(argument)
 
 
-def _argument(value: object, others: dict[Buffer, Buffer]) -> Any:
+def _argument(value: object, others: dict[Buffer, Buffer]) -> object:
     if isinstance(value, BufferView):
         return replace(value, buffer=others.get(value.buffer, value.buffer))
     if isinstance(value, (list, tuple)):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import final
 
 from braze.frozen import frozen
 from braze.ir.kernels.loops import (
@@ -263,7 +263,7 @@ def _renamed(statement: Statement, old: Buffer, new: Buffer) -> Statement:
     return replace(statement, target=target, body=rebuild(statement.body, moved))
 
 
-def _argument(value: object, old: Buffer, new: Buffer) -> Any:
+def _argument(value: object, old: Buffer, new: Buffer) -> object:
     if isinstance(value, BufferView):
         return replace(value, buffer=new) if value.buffer is old else value
     if isinstance(value, (list, tuple)):

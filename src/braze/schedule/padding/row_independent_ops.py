@@ -51,7 +51,7 @@ def rows_of_results(call: ExternCall, see: Callable[[BufferView], Seen]) -> Rows
 # --- private ---------------------------------------------------------------------------------
 
 
-def _bound(call: ExternCall, see: Callable[[BufferView], Seen]) -> dict[str, Any]:
+def _bound(call: ExternCall, see: Callable[[BufferView], Seen]) -> dict[str, object]:
     names = [argument.name for argument in call.op._schema.arguments]
     given = dict(zip(names, call.args)) | dict(call.kwargs)
     return {name: _with_seen(value, see) for name, value in given.items()}
@@ -65,7 +65,7 @@ def _with_seen(value: object, see: Callable[[BufferView], Seen]) -> object:
     return value
 
 
-def _flat(value: object) -> Sequence[Any]:
+def _flat(value: object) -> Sequence[object]:
     if isinstance(value, list):
         return [one for inner in value for one in _flat(inner)]
     return [value]
