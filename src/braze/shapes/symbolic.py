@@ -176,7 +176,7 @@ class SymbolicSize(torch.SymInt):
     def guard_int(self, file: str, line: int) -> int:
         return int(self)
 
-    def str(self) -> Any:
+    def str(self) -> str:
         return str(self.expr)
 
     def _graph_repr(self) -> object:
@@ -405,7 +405,7 @@ _INTEGERS = (int, torch.SymInt)
 def _operator(name: str) -> tuple[object, object]:
     number = _OPERATIONS[name][1]
 
-    def forward(self: SymbolicSize, other: object) -> Any:
+    def forward(self: SymbolicSize, other: object) -> object:
         if isinstance(other, _INTEGERS):
             return self._as(_combined(name, self, other))
         if isinstance(other, float):
@@ -423,7 +423,7 @@ def _operator(name: str) -> tuple[object, object]:
 
 
 def _node_operator(name: str) -> object:
-    def method(self: SymbolicSize, other: object) -> Any:
+    def method(self: SymbolicSize, other: object) -> object:
         made = self.known.get((name, id(other), True))
         if made is None:
             made = _combined(name, self, other)
@@ -432,11 +432,11 @@ def _node_operator(name: str) -> object:
     return method
 
 
-def _divmod(self: SymbolicSize, other: Any) -> Any:
+def _divmod(self: SymbolicSize, other: Any) -> tuple[object, object]:
     return self // other, self % other
 
 
-def _power(self: SymbolicSize, exponent: Any, modulus: Any = None) -> Any:
+def _power(self: SymbolicSize, exponent: Any, modulus: Any = None) -> object:
     if modulus is None and type(exponent) is int and 0 <= exponent <= 4:
         return self._as(math.prod([self.node] * exponent))
     return pow(*[int(x) if isinstance(x, torch.SymInt) else x for x in (self, exponent, modulus)])
@@ -496,7 +496,7 @@ def _above(name: str, size: SymbolicSize, number: int) -> bool | None:
 def _comparison(name: str) -> Callable[..., object]:
     unlike = {"eq": False, "ne": True}.get(name, NotImplemented)
 
-    def method(self: SymbolicSize, other: Any) -> Any:
+    def method(self: SymbolicSize, other: Any) -> object:
         if isinstance(other, int):
             known = self.known.get((name, other))
             if known is None:
@@ -542,7 +542,7 @@ def _unknown_truth(facts: Facts, relation: Relation) -> SymbolicTruth | None:
 
 
 def _node_comparison(name: str) -> Callable[..., object]:
-    def method(self: SymbolicSize, other: Any) -> Any:
+    def method(self: SymbolicSize, other: Any) -> Condition:
         known, key = self.known, (name, id(other))  # nodes live as long as the capture
 
         def ask(default: bool | None) -> bool:
