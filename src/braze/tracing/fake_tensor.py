@@ -257,7 +257,7 @@ class _Passing(AutogradFunction):
         return gradient
 
 
-def apart(tensor: object) -> Any:
+def apart(tensor: object) -> object:
     """What a node of autograd keeps of a fake tensor: another one, since a node that saves its own
     result and that result would keep each other alive."""
     return new_fake(tensor.place) if type(tensor) is TracedTensor else tensor

@@ -313,7 +313,7 @@ def _fit(facts: OpFacts, types: Any, named: Any) -> bool:
     return True
 
 
-def _made(argument: Any, fill: Any) -> Any:
+def _made(argument: Any, fill: Any) -> object:
     if type(argument) is TensorType:
         return fill(argument.shape, dtype=argument.dtype, device="cpu")
     if isinstance(argument, (list, tuple)):

@@ -170,7 +170,7 @@ def _raised(
     return None
 
 
-def _tensor(argument: Any, name: str) -> Any:
+def _tensor(argument: Any, name: str) -> object:
     if type(argument) is TensorType:
         make = torch.zeros if name in _INDICES else torch.ones
         return make(as_operand(argument).shape, dtype=argument.dtype, device=argument.device)

@@ -102,7 +102,7 @@ def _lift(
 
 
 @_special(aten.copy_.default)
-def _copy(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _copy(tracer: Tracer, op: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """`target.copy_(source)`: a cast and broadcast, then a new value in the target's strides."""
     target, source = tracer.fake_of(args[0]), args[1]
     if not isinstance(source, torch.Tensor):

@@ -568,7 +568,7 @@ def _note_touched(touched: dict[int, TracedTensor], argument: object) -> None:
         _note_touched(touched, tuple(argument.values()))
 
 
-def _wrap(result: Any, types: Any, differentiable: bool) -> object:
+def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
     """Fake tensors for values, of the values' own types or of those given."""
     if type(result) is Value:
         made = result.type if types is None else types
@@ -773,7 +773,9 @@ def _carries_gradients(arguments: Sequence[object]) -> bool:
     )
 
 
-def _sizes(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def _sizes(
+    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> list[object]:
     """C++ code that takes no symbols specialises them."""
     type = tracer.fake_of(args[0]).place.type
     return [int(n) for n in (type.stride if facts.op is aten.stride.default else type.shape)]

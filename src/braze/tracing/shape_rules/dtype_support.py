@@ -54,7 +54,7 @@ _REAL_ONLY = (
 )
 
 
-def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
+def _rows() -> Iterator[tuple[object, frozenset[torch.dtype]]]:
     for dtypes, names in _LACKS:
         for name, operator in named_operators(names).items():
             yield operator, dtypes | LACKED_DTYPES.get(name, frozenset())

@@ -53,7 +53,7 @@ def _filled(
     layout: object = None,
     device: object = None,
     pin_memory: object = None,
-) -> Any:
+) -> object:
     return _made(shape, dtype, layout, device)
 
 
@@ -252,7 +252,7 @@ def _gather(x: Operand, dim: int, index: Operand, *, sparse_grad: bool = False) 
 
 
 @rule(aten.tril.default, aten.triu.default)
-def _triangle(x: Operand, diagonal: int = 0) -> Any:
+def _triangle(x: Operand, diagonal: int = 0) -> object:
     """Row-major whatever the operand is; meta kernels say otherwise."""
     if len(x.shape) < 2:
         return NotImplemented
@@ -294,7 +294,7 @@ def _is_empty(size: Any) -> bool:
 
 
 @rule(aten.constant_pad_nd.default)
-def _pad(x: Operand, padding: Shape, value: object = 0) -> Any:
+def _pad(x: Operand, padding: Shape, value: object = 0) -> object:
     if not is_contiguous(x.shape, x.stride) or len(padding) % 2:
         return NotImplemented
     if any(amount < 0 for amount in padding):
@@ -322,7 +322,7 @@ def _flip(x: Operand, dims: Shape) -> object:
 
 
 @rule(aten._unsafe_view.default)
-def _unsafe_view(x: Operand, shape: Shape) -> Any:
+def _unsafe_view(x: Operand, shape: Shape) -> object:
     if not is_contiguous(x.shape, x.stride):
         return NotImplemented
     numel = math.prod(x.shape)

@@ -256,7 +256,7 @@ def _new(
     layout: object = None,
     device: object = None,
     pin_memory: object = None,
-) -> Any:
+) -> object:
     if layout not in (None, torch.strided) or any(size < 0 for size in shape):
         return NotImplemented
     where = x.device if device is None else explicit_device(device)

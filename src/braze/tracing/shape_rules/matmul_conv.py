@@ -322,7 +322,7 @@ def _max_pool(
     padding: Shape = (0,),
     dilation: Shape = (1,),
     ceil_mode: bool = False,
-) -> Any:
+) -> object:
     shape = _pooled(x, kernel, stride or kernel, padding, dilation, ceil_mode)
     if shape is None:
         return NotImplemented
@@ -342,7 +342,7 @@ def _avg_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> object:
     shape = _pooled(x, kernel, stride or kernel, padding, (1,), ceil_mode)
     if shape is None:
         return NotImplemented

@@ -135,21 +135,21 @@ def _updated(*lists: Any, **options: object) -> tuple[object, ...]:
 
 
 @rule(aten.fake_quantize_per_tensor_affine_cachemask.default)
-def _fake_quantize(x: Operand, scale: Any, zero_point: Any, low: int, high: int) -> Any:
+def _fake_quantize(x: Operand, scale: Any, zero_point: Any, low: int, high: int) -> object:
     return _quantized(x) if low <= zero_point <= high and low <= high else NotImplemented
 
 
 @rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
 def _fake_quantize_by_tensors(
     x: Operand, scale: Operand, zero_point: Operand, enabled: Operand, low: int, high: int
-) -> Any:
+) -> object:
     return _quantized(x) if low <= high else NotImplemented
 
 
 @rule(aten.fake_quantize_per_channel_affine_cachemask.default)
 def _fake_quantize_channels(
     x: Operand, scale: Operand, zero_point: Operand, axis: int, low: int, high: int
-) -> Any:
+) -> object:
     """Where the kernel takes what it gets; where it refuses it, the program gets its error."""
     fits = (
         0 <= axis < len(x.shape)
@@ -164,7 +164,7 @@ def _fake_quantize_channels(
     aten._fused_moving_avg_obs_fq_helper.default,
     aten._fused_moving_avg_obs_fq_helper_functional.default,
 )
-def _fake_quantize_observed(x: Operand, on: Operand, quantizes: Operand, *given: Any) -> Any:
+def _fake_quantize_observed(x: Operand, on: Operand, quantizes: Operand, *given: Any) -> object:
     """As the meta kernel says, which passes over an observer's first call by rows: that resizes
     what it is given."""
     state, (axis, by_row, *_) = given[:4], (*given[7:], False)
@@ -174,7 +174,7 @@ def _fake_quantize_observed(x: Operand, on: Operand, quantizes: Operand, *given:
     return NotImplemented
 
 
-def _quantized(x: Operand) -> Any:
+def _quantized(x: Operand) -> object:
     """The rounded values, and which of them were in range, in the layout of the input."""
     if x.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         return NotImplemented

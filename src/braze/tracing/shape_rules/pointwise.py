@@ -307,7 +307,7 @@ def _like(
     pin_memory: bool | None = None,
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
-) -> Any:
+) -> object:
     stride = stride_in_format(x.shape, x.stride, memory_format)
     if stride is None or layout not in (None, torch.strided):
         return NotImplemented

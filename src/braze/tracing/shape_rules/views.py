@@ -28,7 +28,7 @@ def _view_rule(op: object) -> Callable[[_Rule], _Rule]:
         if op in VIEW_RULES or op in RULES:
             raise ValueError(f"two shape rules for {op}")
 
-        def plain(x: Operand, *args: object, **kwargs: object) -> Any:
+        def plain(x: Operand, *args: object, **kwargs: object) -> object:
             result = function(x, 0, *args, **kwargs)
             if result is NotImplemented:
                 return result

@@ -67,7 +67,7 @@ def _evaluate(value: Value, recorder: GraphRecorder, literals: dict[Value, torch
     return calculate(*operands, **kwargs)
 
 
-def _same(number: object, *further: object, **options: object) -> Any:
+def _same(number: object, *further: object, **options: object) -> object:
     return number if _is_integer(number) else None
 
 

@@ -435,7 +435,7 @@ _ON_NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 def _binary(op: object, python: Callable[..., object]) -> tuple[object, object]:
-    def forward(self: SymbolicFloat, other: object) -> Any:
+    def forward(self: SymbolicFloat, other: object) -> object:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
@@ -521,7 +521,7 @@ def _unary(op: object, python: Callable[..., Any]) -> Callable[..., object]:
 
 
 def _on_numbers(name: str, python: Callable[..., Any]) -> object:
-    def method(self: SymbolicFloat, other: Any) -> Any:
+    def method(self: SymbolicFloat, other: Any) -> object:
         other = _known(other)  # else `==` of a number and a size that are equal would be False
         if not isinstance(other, (int, float, complex, SymbolicFloat)):
             return NotImplemented

@@ -84,7 +84,7 @@ def _new_symbol(
 def _data_sized(types: _Types) -> Callable[..., object]:
     """The special call of an operator that returns results of these types."""
 
-    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
         names = [argument.name for argument in op._schema.arguments]
         given = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
         given |= {**dict(zip(names, args)), **kwargs}
@@ -113,7 +113,7 @@ def _data_sized(types: _Types) -> Callable[..., object]:
     return call
 
 
-def _fakes(result: object, differentiable: bool) -> Any:
+def _fakes(result: object, differentiable: bool) -> tuple[object, ...] | TracedTensor:
     if isinstance(result, tuple):
         rest = tuple([_fakes(r, False) for r in result[1:]])
         return (_fakes(result[0], differentiable), *rest)

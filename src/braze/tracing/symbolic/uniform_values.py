@@ -190,7 +190,7 @@ def _rearranged(op: Any) -> _Rule:
 
     def rule(
         known: _Evaluation, kind: TensorType, args: list[object], kwargs: dict[str, Any]
-    ) -> Any:
+    ) -> object:
         given = [known.bound(argument) for argument in args]
         return op(*given, **{name: known.bound(one) for name, one in kwargs.items()})
 
@@ -200,7 +200,9 @@ def _rearranged(op: Any) -> _Rule:
 def _of_matrices(op: Any) -> _Rule:
     """An operator of each matrix of a batch, whose rows and columns are at hand."""
 
-    def rule(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def rule(
+        known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]
+    ) -> object:
         found = known.bound(args[0])
         if any(dim >= found.dim() - 2 for dim in known.compact(args[0])):
             raise _DependsOnInputs
@@ -214,7 +216,9 @@ def _idempotent(op: Any, absorbing: bool | None) -> _Rule:
     """A reduction for which an element counts once, however often it is there. absorbing: what it
     gives of no element."""
 
-    def rule(known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def rule(
+        known: _Evaluation, kind: TensorType, args: list[Any], kwargs: dict[str, Any]
+    ) -> object:
         found = known.bound(args[0])
         rest = [known.bound(argument) for argument in args[1:]]
         result = op(found, *rest, **{name: known.bound(one) for name, one in kwargs.items()})
