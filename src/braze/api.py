@@ -366,7 +366,8 @@ def bisect(
     every pass and kernel. The result names the first of them that is wrong, the operators and the
     lines of the program, and the script that shows it, shrunk to a few operators; one is written to
     the folder `braze_repros` unless scripts is false. Arguments stay as they are. A function that
-    is compiled already is asked by its entries too, whose guards may hold where they should not.
+    is compiled already is asked by its entries too, whose guards may hold where they should not:
+    the guard is named, and the script is the smallest program that has one like it.
     times: also for a slow-down: where all is right, what makes a graph, or the call, take half as
     long again as eager is named: a graph pass, fusion, a kernel, starting kernels, or the guards.
     """

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import traceback
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
-from braze.errors import BrazeWarning
+from braze.errors import warn
 from braze.frozen import frozen
 from braze.kept_texts import FailedGuard, KeptText, KernelNote, MemoryNote, PassNote, SizeNote
 from braze.locks import make_lock
@@ -224,7 +223,7 @@ class Listeners:
                 each(event)
             except Exception as error:
                 text = f"a listener of compiles raised {type(error).__name__}: {error}"
-                warnings.warn(text, BrazeWarning, stacklevel=2)
+                warn(text)
 
 
 LISTENERS = Listeners()

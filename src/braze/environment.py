@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import difflib
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from braze.errors import BrazeWarning, InvalidOption, unknown_name
+from braze.errors import InvalidOption, unknown_name, warn
 from braze.frozen import frozen
 
 PROCESS: Mapping[str, str] = os.environ
@@ -110,7 +109,7 @@ def parse_environment(
     for variable in environment:
         if variable.startswith("BRAZE_") and (meant := _meant(variable, settings)):
             message = f"{variable} is no variable of Braze, and is ignored: did you mean {meant}?"
-            warnings.warn(message, BrazeWarning, stacklevel=2)
+            warn(message)
     return values
 
 
@@ -127,14 +126,14 @@ _WITHOUT_OPTIONS = ("BRAZE_LOGS", "BRAZE_LOGS_OUT", "BRAZE_TRACE")
 def warn_of_environment(variable: str, text: str, error: InvalidOption) -> None:
     """Say that a variable's value is not used, and which values are valid."""
     message = f"{variable}={text!r} is ignored: {error}"
-    warnings.warn(message, BrazeWarning, stacklevel=2)
+    warn(message)
 
 
 def warn_of_output(variable: str, path: object, error: OSError) -> None:
     """Say that what a variable, or its option, asks for cannot be written there."""
     reason = error.strerror or type(error).__name__
     message = f"{variable}={str(path)!r} cannot be written: {reason}. The program goes on without."
-    warnings.warn(message, BrazeWarning, stacklevel=2)
+    warn(message)
 
 
 def logs_from_environment(environment: Mapping[str, str] = PROCESS) -> str:

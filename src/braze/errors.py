@@ -32,7 +32,12 @@ they come out as they do in eager.
 from __future__ import annotations
 
 import difflib
+import inspect
+import linecache
+import types
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import final
 
 # How to go on without what has a fault.
@@ -43,7 +48,8 @@ HOW_TO_GO_ON = (
 )
 HOW_TO_REPORT = (
     "This is a bug in Braze. Please report it with this message and, if you can, the program: "
-    f"braze.explain(f)(*args) prints what was captured. {HOW_TO_GO_ON}"
+    "braze.explain(f)(*args) prints what was captured, and `python -m braze minify script.py` "
+    f"writes a script of a few operators that shows it.\n{HOW_TO_GO_ON}"
 )
 HOW_TO_SEE_FRAMES = "BRAZE_VERBOSE=1 shows Braze's own frames, too."
 
@@ -231,7 +237,7 @@ class InternalError(BrazeError):
         self.__cause__ = cause if isinstance(cause, BaseException) else None
         self.origin = origin
         what = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
-        details = f"{note}\n{HOW_TO_REPORT}" if note else HOW_TO_REPORT
+        details = "\n".join(filter(None, (_user_code(origin), note, HOW_TO_REPORT)))
         super().__init__(_paragraphs(origin, f"stage '{stage}' failed: {what}", details))
 
 
@@ -344,12 +350,40 @@ class BrazeWarning(UserWarning):
     """The warning category of Braze: a fallback to eager, a missing compiler, a recompile limit."""
 
 
+def warn(message: str) -> None:
+    """Give a `BrazeWarning` at the innermost line that runs now and is not Braze's own."""
+    frame: types.FrameType | None = inspect.currentframe()
+    level = 1
+    while frame is not None:
+        name = frame.f_code.co_filename
+        is_importing = (
+            "importlib" in name and "_bootstrap" in name
+        )  # `warnings` counts none of them
+        if not is_importing and not name.startswith(_OWN_FILES):
+            break
+        level += not is_importing
+        frame = frame.f_back
+    warnings.warn(message, BrazeWarning, stacklevel=level)
+
+
+_OWN_FILES = (str(Path(__file__).parent), "<braze")
+
+
 def _rebuild(
     cls: type[BrazeError], args: tuple[object, ...], state: dict[str, object]
 ) -> BrazeError:
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
+
+
+def _user_code(origin: object) -> str:
+    """The program's line at an `Origin`, as a traceback prints it; "" where it is not known."""
+    file, line = str(getattr(origin, "file", "")), int(getattr(origin, "line", 0))
+    source = linecache.getline(file, line).strip() if line else ""
+    function = getattr(origin, "function", "") or "<module>"
+    place = f'User code:\n  File "{file}", line {line}, in {function}'
+    return f"{place}\n    {source}" if source else ""
 
 
 def _paragraphs(origin: object, reason: str, hint: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
@@ -47,10 +46,10 @@ from braze.diagnose.repros import check_first_call, repro_text
 from braze.errors import (
     BackendFailed,
     BrazeError,
-    BrazeWarning,
     CannotBuild,
     GraphBreakError,
     InternalError,
+    warn,
 )
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
@@ -599,7 +598,7 @@ class FrameCompiler:
             if not self.options.suppress_errors or self.options.fullgraph:
                 raise failure from error
             self.journal.note_fallback(f"a graph runs by eager kernels: {failure}")
-            warnings.warn(str(failure), BrazeWarning, stacklevel=2)
+            warn(str(failure))
             return compile_graph_runner(graph)
 
         recorder.emit("aot_graphs", lambda: print_graph(graph))
@@ -660,9 +659,7 @@ class FrameCompiler:
             except (NotExpressible, OSError) as problem:
                 said = f"No script that shows it could be written: {problem}"
             self.journal.note_fallback(f"a graph runs by eager kernels: {reason}")
-            warnings.warn(
-                f"{reason}. It runs eagerly from here. {said}", BrazeWarning, stacklevel=3
-            )
+            warn(f"{reason}. It runs eagerly from here. {said}")
 
         eager = compile_graph_runner(graph, role.takes_inputs)
         every = max(round(1 / self.options.check), 1)
@@ -708,7 +705,7 @@ class FrameCompiler:
         if isinstance(failure, CannotBuild):
             _WARNED.once(str(failure), failure.lack)
         else:
-            warnings.warn(str(failure), BrazeWarning, stacklevel=3)
+            warn(str(failure))
 
     def _refused(self, refused: Refused, recorder: CompileRecorder) -> Refused:
         if refused.kind == "once":

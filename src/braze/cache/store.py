@@ -15,7 +15,6 @@ import logging
 import os
 import shutil
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,7 +26,7 @@ from braze.cache.lock import hold_lock
 from braze.cache.private import PRIVATE, new_folder
 from braze.cache.sealed import Damaged, Kind, entry_name, read_entry, write_entry
 from braze.cache.trust import NotTrusted, make_private, open_trusted
-from braze.errors import BrazeWarning
+from braze.errors import warn
 from braze.locks import make_lock
 from braze.options import Options
 
@@ -223,7 +222,7 @@ class Cache:
             known, self._warned = self._warned, True
         if not known:
             message = f"{reason} What is compiled goes with this process.\n{remedy}"
-            warnings.warn(message, BrazeWarning, stacklevel=2)
+            warn(message)
 
     def _count(self, what: str, amount: int = 1) -> None:
         with self._lock:

@@ -26,7 +26,6 @@ import json
 import re
 import textwrap
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -38,7 +37,7 @@ from braze.diagnose.launch_script import launch_script
 from braze.diagnose.loop_script import loop_script
 from braze.diagnose.schedule_script import schedule_script
 from braze.environment import warn_of_output
-from braze.errors import BrazeWarning
+from braze.errors import warn
 from braze.frozen import frozen
 from braze.interop.fx_graph import NotExpressible, aten_to_fx
 from braze.ir.captured.compile_request import GraphCallable
@@ -287,11 +286,7 @@ class DebugFolder:
             self._folder = None
         except Exception as fault:
             place = self._folder / name
-            warnings.warn(
-                f"{place} is not written, by a bug in Braze: {type(fault).__name__}: {fault}",
-                BrazeWarning,
-                stacklevel=2,
-            )
+            warn(f"{place} is not written, by a bug in Braze: {type(fault).__name__}: {fault}")
 
 
 # --- private ---------------------------------------------------------------------------------

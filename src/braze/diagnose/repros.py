@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from braze.diagnose.generated_inputs import generated_inputs
 from braze.diagnose.graph_walk import find_suspect
 from braze.diagnose.shrink import shrink
 from braze.diagnose.suspect import Suspect, is_same
-from braze.errors import BrazeWarning
+from braze.errors import warn
 from braze.interop.fx_graph import NotExpressible
 from braze.interop.repro import write_repro
 from braze.ir.captured.compile_request import GraphCallable
@@ -41,7 +40,7 @@ def check_first_call(made: GraphCallable, graph: Graph, options: Options) -> Gra
             found = find_suspect(graph, options, copies)
             if found is not None:
                 said = _written(graph, copies, found, options)
-                warnings.warn(f"{found}\n{said}", BrazeWarning, stacklevel=2)
+                warn(f"{found}\n{said}")
         return made(inputs)
 
     return call

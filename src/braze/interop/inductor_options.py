@@ -7,11 +7,10 @@ no counterpart of, so that results are the same without them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from braze.errors import BrazeWarning
+from braze.errors import warn
 
 _AUTOTUNED = {"mode": "max-autotune"}
 _RECORDED = {"mode": "reduce-overhead"}
@@ -73,10 +72,8 @@ def in_brazes_words(options: Mapping[str, object]) -> dict[str, object]:
             unknown.append(name)
     if unknown:
         names = ", ".join(map(repr, sorted(unknown)))
-        warnings.warn(
+        warn(
             f"options of Inductor without a counterpart in Braze are left out: {names}. Results "
-            "are the same without them; `braze.list_options()` has Braze's own.",
-            BrazeWarning,
-            stacklevel=2,
+            "are the same without them; `braze.list_options()` has Braze's own."
         )
     return found | {n: v for n, v in options.items() if n not in INDUCTOR_OPTIONS}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 from braze.compat.private_names import gone
 from braze.compat.tested_versions import untested
-from braze.errors import BrazeWarning
+from braze.errors import warn
 
 
 def warn_of_versions() -> None:
     """One warning that says all of it; none where PyTorch and Python are as tested."""
     said = untested() + [str(row) for row in gone()]
     if said:
-        warnings.warn(f"Braze: {'; '.join(said)}.", BrazeWarning, stacklevel=3)
+        warn(f"Braze: {'; '.join(said)}.")

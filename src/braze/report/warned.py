@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import final
 
-from braze.errors import BrazeWarning
+from braze.errors import warn
 from braze.locks import make_lock
 
 
@@ -23,4 +22,4 @@ class Warned:
             known = (subject or message) in self._messages
             self._messages.add(subject or message)
         if not known:
-            warnings.warn(message, BrazeWarning, stacklevel=3)
+            warn(message)

@@ -51,7 +51,8 @@ _FIXES: dict[GuardKind, str] = {
     GuardKind.TENSOR_MATCH: "Each size, dtype and layout is a program of its own: pad sizes to "
     "a few buckets, pass one dtype and layout, or raise options={'recompile_limit': ...}.",
     GuardKind.EQUALS_MATCH: "A Python number or string that changes at each call is a new program "
-    "each time: pass it as a 0-dim tensor, or keep it out of the compiled function.",
+    "each time: pass a number as a 0-dim tensor, keep anything else out of the compiled function, "
+    "or raise options={'recompile_limit': ...}.",
     GuardKind.ID_MATCH: "A new function, class or module object at each call is a new program: "
     "define it once, outside of the function that is called repeatedly.",
     GuardKind.STORAGE_OFFSET: "as_strided with an offset, and storage_offset(), tie the program to "

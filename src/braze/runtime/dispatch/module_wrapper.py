@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import functools
 import types
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +28,7 @@ import torch
 
 from braze.compat.python.hidden_frames import hide_frames
 from braze.compat.python.other_compilers import hide_from_other_compilers, interpreted_as
-from braze.errors import BrazeWarning
+from braze.errors import warn
 
 # Of a model: the function that is called with it first, and then the arguments.
 FindCall = Callable[[torch.nn.Module], Callable[..., Any]]
@@ -98,11 +97,9 @@ class Shield:
         """What `torch.jit.script` compiles; it puts that in this module's place in its parent."""
         model = _part(self, _ORIGINAL)
         name = type(model).__qualname__
-        warnings.warn(
+        warn(
             f"torch.jit.script takes the original of the compiled module {name}, and leaves it in "
-            "its place: compile it again where it is to be called from Python.",
-            BrazeWarning,
-            stacklevel=2,
+            "its place: compile it again where it is to be called from Python."
         )
         return model
 
