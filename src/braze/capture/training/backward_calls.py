@@ -29,6 +29,8 @@ from braze.compat.torch.autograd_engine import (
     run_engine,
     saves_tensors,
 )
+from braze.ir.captured.guard import GuardKind
+from braze.ir.captured.source import AttributeSource
 from braze.ir.types import TensorType
 from braze.tracing.fake_tensor import Place, TracedTensor, new_fake
 from braze.tracing.shape_rules.strides import is_dense, same_layout
@@ -80,6 +82,7 @@ def grad(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, o
     unused = given["allow_unused"]
     may_miss = materialize if unused is None else bool(unused)
     _check_named(interpreter, inputs)
+    _check_older(interpreter, outputs, inputs)
     arguments = (outputs, tangents, retain, inputs, may_miss, creates)
     interpreter.runs_backward = True
     made = unnoted_call(interpreter, run_engine, arguments, {})
@@ -163,6 +166,7 @@ def _backward(
     _check(interpreter, results)
     if only is not None:
         _check_named(interpreter, only)
+        _check_older(interpreter, results, only)
     if options["create_graph"]:
         raise _needs_history("backward(create_graph=True)")
     tangents = _tangents(interpreter, results, given, False)
@@ -207,6 +211,37 @@ def _check_named(interpreter: Interpreter, tensors: Sequence[Any]) -> None:
         real.requires_grad and not real.is_leaf for real in reals
     ):
         raise _needs_history("backward() to what began to need gradients, with an older history,")
+
+
+def _check_older(interpreter: Interpreter, results: Sequence[Any], asked: Sequence[Any]) -> None:
+    """Gradients that are asked for must not flow through a history from before the frame, which may
+    lead from an argument that has one to anything that was there already. That argument itself
+    may be asked for, where it has no hooks; guarded."""
+    reached = {id(n) for n in history_nodes([r.grad_fn for r in results if r.grad_fn is not None])}
+    older = [
+        (fake, real)
+        for fake, real in interpreter.tracer.inputs
+        if real is not None and real.requires_grad and not real.is_leaf
+    ]
+    older = [(fake, real) for fake, real in older if not reached.isdisjoint(_ends_of(fake))]
+    guard_context = interpreter.guard_context
+    for fake, real in older:
+        for tensor in asked:
+            if tensor is not fake:
+                if interpreter.tracer.real_of(tensor) is not None:
+                    raise _needs_history("gradients through a history from before the frame")
+                continue
+            if real._backward_hooks or real.retains_grad:
+                raise _needs_history("gradients of a tensor with hooks")
+            source = guard_context.known[id(fake)][1]
+            for name, value in (("_backward_hooks", None), ("retains_grad", False)):
+                if getattr(real, name) is value:
+                    guard_context.guard(AttributeSource(source, name), GuardKind.ID_MATCH, value)
+
+
+def _ends_of(fake: Any) -> set[int]:
+    """The nodes at which the history of an argument ends, as the trace has it."""
+    return {id(node) for node in history_nodes([fake.grad_fn]) if hasattr(node, "variable")}
 
 
 def _began_here(interpreter: Interpreter, leaf: Any) -> bool:
