@@ -42,6 +42,8 @@ class StackFrame(Protocol):
 
 Context = TypeVar("Context", contravariant=True)
 Frame = TypeVar("Frame", bound=StackFrame, contravariant=True)
+# The context that a domain is given with each operation.
+Given = TypeVar("Given")
 
 
 class Domain(Protocol[Context, Frame]):
@@ -115,32 +117,32 @@ def too_many_values(count: int, cls: type, length: int) -> ValueError:
 
 
 @_meaning("LOAD_CONST")
-def _load_const(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _load_const(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack.append(instruction.value)
 
     return handler
 
 
 @_meaning("POP_TOP")
-def _pop_top(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _pop_top(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack.pop()
 
     return handler
 
 
 @_meaning("PUSH_NULL")
-def _push_null(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _push_null(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack.append(NULL)
 
     return handler
 
 
 @_meaning("SWAP")
-def _swap(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _swap(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         stack, depth = frame.stack, instruction.arg
         stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
@@ -148,8 +150,8 @@ def _swap(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("COPY")
-def _copy(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _copy(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack.append(frame.stack[-instruction.arg])
 
     return handler
@@ -159,10 +161,10 @@ def _copy(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("BINARY_OP")
-def _binary_op(domain: Domain[Any, Any]) -> Handler:
+def _binary_op(domain: Domain[Given, StackFrame]) -> Handler:
     binary, operators = domain.binary, domain.operators
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         stack = frame.stack
         right = stack.pop()
         stack[-1] = binary(context, operators[instruction.arg], stack[-1], right)
@@ -171,20 +173,20 @@ def _binary_op(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT")
-def _unary_op(domain: Domain[Any, Any]) -> Handler:
+def _unary_op(domain: Domain[Given, StackFrame]) -> Handler:
     unary, operators = domain.unary, domain.unary_operators
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack[-1] = unary(context, operators[instruction.name], frame.stack[-1])
 
     return handler
 
 
 @_meaning("COMPARE_OP")
-def _compare_op(domain: Domain[Any, Any]) -> Handler:
+def _compare_op(domain: Domain[Given, StackFrame]) -> Handler:
     compare = domain.compare
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         sign = dis.cmp_op[instruction.arg >> BYTECODE.compare_shift]
         compare(context, frame, sign, bool(instruction.arg & BYTECODE.compare_to_bool_bit))
 
@@ -192,10 +194,10 @@ def _compare_op(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("IS_OP")
-def _is_op(domain: Domain[Any, Any]) -> Handler:
+def _is_op(domain: Domain[Given, StackFrame]) -> Handler:
     is_same = domain.is_same
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         right = frame.stack.pop()
         same = is_same(context, frame.stack[-1], right)
         frame.stack[-1] = same is not bool(instruction.arg)
@@ -204,10 +206,10 @@ def _is_op(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("CONTAINS_OP")
-def _contains_op(domain: Domain[Any, Any]) -> Handler:
+def _contains_op(domain: Domain[Given, StackFrame]) -> Handler:
     contains = domain.contains
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         container = frame.stack.pop()
         found = contains(context, container, frame.stack[-1])
         frame.stack[-1] = found is not bool(instruction.arg)
@@ -219,10 +221,10 @@ def _contains_op(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("BINARY_SUBSCR")
-def _binary_subscr(domain: Domain[Any, Any]) -> Handler:
+def _binary_subscr(domain: Domain[Given, StackFrame]) -> Handler:
     get_item = domain.get_item
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         key = frame.stack.pop()
         frame.stack[-1] = get_item(context, frame.stack[-1], key)
 
@@ -230,10 +232,10 @@ def _binary_subscr(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("BINARY_SLICE")
-def _binary_slice(domain: Domain[Any, Any]) -> Handler:
+def _binary_slice(domain: Domain[Given, StackFrame]) -> Handler:
     get_item = domain.get_item
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         stack = frame.stack
         stop, start = stack.pop(), stack.pop()
         stack[-1] = get_item(context, stack[-1], slice(start, stop))
@@ -242,10 +244,10 @@ def _binary_slice(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("STORE_SUBSCR")
-def _store_subscr(domain: Domain[Any, Any]) -> Handler:
+def _store_subscr(domain: Domain[Given, StackFrame]) -> Handler:
     store_item = domain.store_item
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         stack = frame.stack
         key, container = stack.pop(), stack.pop()
         store_item(context, container, key, stack.pop())
@@ -254,10 +256,10 @@ def _store_subscr(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("STORE_SLICE")
-def _store_slice(domain: Domain[Any, Any]) -> Handler:
+def _store_slice(domain: Domain[Given, StackFrame]) -> Handler:
     store_item = domain.store_item
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         stack = frame.stack
         stop, start, container = stack.pop(), stack.pop(), stack.pop()
         store_item(context, container, slice(start, stop), stack.pop())
@@ -266,10 +268,10 @@ def _store_slice(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("DELETE_SUBSCR")
-def _delete_subscr(domain: Domain[Any, Any]) -> Handler:
+def _delete_subscr(domain: Domain[Given, StackFrame]) -> Handler:
     delete_item = domain.delete_item
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         key = frame.stack.pop()
         delete_item(context, frame.stack.pop(), key)
 
@@ -280,10 +282,10 @@ def _delete_subscr(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("LOAD_ATTR")
-def _load_attr(domain: Domain[Any, Any]) -> Handler:
+def _load_attr(domain: Domain[Given, StackFrame]) -> Handler:
     get_attribute, load_method = domain.get_attribute, _load_method(domain)
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         if BYTECODE.method_flag and instruction.arg & 1:
             load_method(context, frame, instruction)
         else:
@@ -294,10 +296,10 @@ def _load_attr(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("LOAD_METHOD")
-def _load_method(domain: Domain[Any, Any]) -> Handler:
+def _load_method(domain: Domain[Given, StackFrame]) -> Handler:
     get_method = domain.get_method
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         owner = frame.stack.pop()
         function, bound_to = get_method(context, owner, instruction.value)
         if BYTECODE.callable_first or bound_to is not NULL:
@@ -309,10 +311,10 @@ def _load_method(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("STORE_ATTR")
-def _store_attr(domain: Domain[Any, Any]) -> Handler:
+def _store_attr(domain: Domain[Given, StackFrame]) -> Handler:
     store_attribute = domain.store_attribute
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         owner = frame.stack.pop()
         store_attribute(context, owner, instruction.value, frame.stack.pop())
 
@@ -320,20 +322,20 @@ def _store_attr(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("DELETE_ATTR")
-def _delete_attr(domain: Domain[Any, Any]) -> Handler:
+def _delete_attr(domain: Domain[Given, StackFrame]) -> Handler:
     delete_attribute = domain.delete_attribute
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         delete_attribute(context, frame.stack.pop(), instruction.value)
 
     return handler
 
 
 @_meaning("LOAD_SPECIAL")
-def _load_special(domain: Domain[Any, Any]) -> Handler:
+def _load_special(domain: Domain[Given, StackFrame]) -> Handler:
     special = domain.special
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         method = special(context, frame.stack[-1], SPECIAL_METHODS[instruction.arg])
         frame.stack[-1:] = (method, NULL)
 
@@ -341,10 +343,10 @@ def _load_special(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("LOAD_GLOBAL")
-def _load_global(domain: Domain[Any, Any]) -> Handler:
+def _load_global(domain: Domain[Given, StackFrame]) -> Handler:
     get_global = domain.get_global
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         value = get_global(context, frame, instruction.value)
         if not instruction.arg & 1:
             frame.stack.append(value)
@@ -355,20 +357,20 @@ def _load_global(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("STORE_GLOBAL")
-def _store_global(domain: Domain[Any, Any]) -> Handler:
+def _store_global(domain: Domain[Given, StackFrame]) -> Handler:
     store_global = domain.store_global
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         store_global(context, frame, instruction.value, frame.stack.pop())
 
     return handler
 
 
 @_meaning("DELETE_GLOBAL")
-def _delete_global(domain: Domain[Any, Any]) -> Handler:
+def _delete_global(domain: Domain[Given, StackFrame]) -> Handler:
     delete_global = domain.delete_global
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         delete_global(context, frame, instruction.value)
 
     return handler
@@ -378,8 +380,8 @@ def _delete_global(domain: Domain[Any, Any]) -> Handler:
 
 
 def _built(make: Callable[[Iterable[Any]], Any]) -> Meaning:
-    def meaning(domain: Domain[Any, Any]) -> Handler:
-        def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def meaning(domain: Domain[Given, StackFrame]) -> Handler:
+        def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
             frame.stack.append(make(take(frame.stack, instruction.arg)))
 
         return handler
@@ -393,20 +395,20 @@ _meaning("BUILD_SLICE")(_built(lambda bounds: slice(*bounds)))
 
 
 @_meaning("BUILD_SET")
-def _build_set(domain: Domain[Any, Any]) -> Handler:
+def _build_set(domain: Domain[Given, StackFrame]) -> Handler:
     make_set = domain.make_set
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack.append(make_set(context, take(frame.stack, instruction.arg)))
 
     return handler
 
 
 @_meaning("BUILD_MAP")
-def _build_map(domain: Domain[Any, Any]) -> Handler:
+def _build_map(domain: Domain[Given, StackFrame]) -> Handler:
     make_dict = domain.make_dict
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         items = take(frame.stack, 2 * instruction.arg)
         frame.stack.append(make_dict(context, list(zip(items[::2], items[1::2]))))
 
@@ -414,8 +416,8 @@ def _build_map(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("BUILD_CONST_KEY_MAP")
-def _build_const_key_map(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _build_const_key_map(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         names = frame.stack.pop()
         frame.stack.append(dict(zip(names, take(frame.stack, instruction.arg))))
 
@@ -423,10 +425,10 @@ def _build_const_key_map(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("BUILD_STRING")
-def _build_string(domain: Domain[Any, Any]) -> Handler:
+def _build_string(domain: Domain[Given, StackFrame]) -> Handler:
     join = domain.join
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack.append(join(context, take(frame.stack, instruction.arg)))
 
     return handler
@@ -436,10 +438,10 @@ _CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)
 
 
 @_meaning("FORMAT_VALUE")
-def _format_value(domain: Domain[Any, Any]) -> Handler:
+def _format_value(domain: Domain[Given, StackFrame]) -> Handler:
     format_ = domain.format
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         spec = frame.stack.pop() if instruction.arg & 4 else ""
         convert = _CONVERSIONS[instruction.arg & 3]
         frame.stack[-1] = format_(context, frame.stack[-1], convert, spec)
@@ -448,10 +450,10 @@ def _format_value(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("CONVERT_VALUE")
-def _convert_value(domain: Domain[Any, Any]) -> Handler:
+def _convert_value(domain: Domain[Given, StackFrame]) -> Handler:
     convert = domain.convert
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         conversion = _CONVERSIONS[instruction.arg]
         frame.stack[-1] = convert(context, frame.stack[-1], conversion)
 
@@ -459,20 +461,20 @@ def _convert_value(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("FORMAT_SIMPLE")
-def _format_simple(domain: Domain[Any, Any]) -> Handler:
+def _format_simple(domain: Domain[Given, StackFrame]) -> Handler:
     format_ = domain.format
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack[-1] = format_(context, frame.stack[-1], None, "")
 
     return handler
 
 
 @_meaning("FORMAT_WITH_SPEC")
-def _format_with_spec(domain: Domain[Any, Any]) -> Handler:
+def _format_with_spec(domain: Domain[Given, StackFrame]) -> Handler:
     format_ = domain.format
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         spec = frame.stack.pop()
         frame.stack[-1] = format_(context, frame.stack[-1], None, spec)
 
@@ -487,10 +489,10 @@ NO_INDEX = (NULL,) * (BYTECODE.iterator_slots - 1)
 
 
 @_meaning("GET_ITER")
-def _get_iter(domain: Domain[Any, Any]) -> Handler:
+def _get_iter(domain: Domain[Given, StackFrame]) -> Handler:
     iterate = domain.iterate
 
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         frame.stack[-1] = iterate(context, frame.stack[-1])
         frame.stack += NO_INDEX
 
@@ -498,8 +500,8 @@ def _get_iter(domain: Domain[Any, Any]) -> Handler:
 
 
 @_meaning("POP_ITER")
-def _pop_iter(domain: Domain[Any, Any]) -> Handler:
-    def handler(context: Any, frame: StackFrame, instruction: Instruction) -> None:
+def _pop_iter(domain: Domain[Given, StackFrame]) -> Handler:
+    def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
         del frame.stack[-BYTECODE.iterator_slots :]
 
     return handler
