@@ -32,7 +32,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly check format docs bless wheel coverage bench fuzz surface gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
+.PHONY: help demo test nightly check format docs bless wheel coverage bench fuzz surface gradients zoo flows test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
 
 help:
 	@echo "make demo       three models under eager, torch.compile and Braze, minutes: table, JSON, PNG"
@@ -50,6 +50,7 @@ help:
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
 	@echo "make gradients  the gradients of 20 steps of eight models, three ways each, against float64"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
+	@echo "make flows      generation, trainers and adapters of libraries, which it installs"
 	@echo "make test-versions  the suite on other versions of PyTorch and Python: the table"
 	@echo "make test-gpu   the tests that need a GPU"
 	@echo "make bench-gpu  models and single kernels on a GPU: tables and JSON in benchmarks/results"
@@ -127,6 +128,10 @@ fuzz: $(READY)/packages
 
 gradients: $(READY)/packages
 	BRAZE_ALL_GRADIENTS=1 $(PYTEST) tests/models/test_whole_step.py $(ARGS)
+
+flows: $(READY)/packages
+	$(PIP) ".[flows]"
+	$(PYTEST) -m "not gpu" tests/models/test_flows.py $(ARGS)
 
 zoo: $(READY)/packages
 	$(PYTEST) -m "not gpu" tests/models/test_zoo.py $(ARGS)
