@@ -259,7 +259,8 @@ class Application:
 
     def backward(self, call: Callable[..., object], gradients: Sequence[object]) -> tuple[Any, ...]:
         """The program's backward, by `call`: a gradient for each argument of the forward."""
-        self.context.saved_tensors = self.node.saved_tensors
+        # Of a node that saves nothing, eager lets a second backward through.
+        self.context.saved_tensors = self.node.saved_tensors if self.saved else ()
         return self._call_backward(call, gradients)
 
     def _call_backward(
@@ -355,6 +356,13 @@ class Application:
         choices = [tuple([bool(n >> k & 1) for k in range(count)]) for n in range(1, 1 << count)]
         return sorted(choices, reverse=True)
 
+    def _is_freed(self) -> bool:
+        """Whether a backward of the frame has used up the history that leads here: what leaves the
+        frame with it refuses to be differentiated."""
+        return any(
+            node is self.node for _, _, freed, _ in self.interpreter.backwards for node in freed
+        )
+
     def _formula(self, given: tuple[bool, ...], outside: _Outside) -> Formula:
         interpreter, context = self.interpreter, self.context
         tracer = interpreter.tracer
@@ -362,6 +370,11 @@ class Application:
         start, noted = len(recorder.calls), len(interpreter.calls)
         before, kept = interpreter.marks(), dict(vars(context))
         tangents = [_tangent(tracer, v) if yes else None for v, yes in zip(self.results, given)]
+        if self._is_freed():
+            names = tuple([tracer.value_of(tangent) for tangent in tangents if tangent is not None])
+            return Formula(
+                given, names, (), (), (None,) * sum(map(_needs_gradient, self.arguments))
+            )
         recorder.fence = self.end + 1
         try:
             with interpreter.going_on(), torch.no_grad():
@@ -392,6 +405,8 @@ class Application:
         result, and not as the detached copy that autograd keeps of it and detaches once more."""
         recorded = self.interpreter.tracer.recorder.calls
         start = len(recorded)
+        if not self.saved:
+            return ()
         saved: tuple[Any, ...] = self.node.saved_tensors  # raises where one was written to
         for place, number in self.saved_results.items():
             saved[place].place = Place(saved[place].place.type, self.results[number])
@@ -488,7 +503,7 @@ class _Outside:
 # --- private -------------------------------------------------------------------------------------
 
 # What the program may set or read of `ctx` by a name that autograd's node has.
-_OWN_NAMES = frozenset({"needs_input_grad", "saved_tensors"})
+_OWN_NAMES = frozenset({"needs_input_grad", "saved_tensors", "name"})
 _PROBLEMS = (DataDependent, Untraceable, UnknownTensor, RuntimeError)
 
 

@@ -194,7 +194,9 @@ def _note(
     interpreter: Interpreter, results: Sequence[Any], keeps: bool, ends: Sequence[object] | None
 ) -> None:
     roots = [result.grad_fn for result in results if result.grad_fn is not None]
-    freed = [] if keeps else [n for n in executed_nodes(roots, ends) if saves_tensors(n)]
+    kept = {id(call.node) for call in interpreter.applications if not call.saved}
+    executed = [] if keeps else executed_nodes(roots, ends)
+    freed = [node for node in executed if id(node) not in kept and saves_tensors(node)]
     everything = history_nodes(roots) if ends is None and not keeps else []
     interpreter.backwards.append((roots, interpreter.outer_step, freed, everything))
 
