@@ -13,45 +13,44 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import torch
 
 from braze.compat.torch.profiler import PROFILER
-from braze.ir.generated_code import define
 from braze.kernel_times import KernelTimes
 from braze.runtime.launch.kernel_library import KernelLibrary
 from braze.runtime.launch.profiled_program import (
-    ASKS_PROFILER,
-    FUNCTIONS,
     OBSERVED,
     ProfiledKernel,
     ProfiledProgram,
 )
+
+# The globals of a program -> its `call`.
+Define: TypeAlias = Callable[[dict[str, Any]], Any]
 
 
 @final
 class TimedProgram:
     """Runs a launch program, and adds what its parts took to the graph's times.
 
-    profiled: what runs under a profiler. text: of the program, compressed. kernels: those that each
-    segment runs, in order. operators: the names in the program that call ATen, and what each is
-    shown as.
+    profiled: what runs under a profiler. define: makes the program with other names, of the code
+    that its text was compiled to. kernels: those that each segment runs, in order. operators: the
+    names in the program that call ATen, and what each is shown as.
     """
 
-    __slots__ = ("_call", "_kernels", "_operators", "_profiled", "_text", "_times")
+    __slots__ = ("_call", "_define", "_kernels", "_operators", "_profiled", "_times")
 
     def __init__(
         self,
         times: KernelTimes,
         profiled: ProfiledProgram,
-        text: bytes,
+        define: Define,
         kernels: Sequence[Sequence[ProfiledKernel]],
         operators: Mapping[str, str],
     ) -> None:
-        self._times, self._profiled, self._text = times, profiled, text
+        self._times, self._profiled, self._define = times, profiled, define
         self._kernels, self._operators = kernels, operators
         self._call: Any = None
 
@@ -75,21 +74,24 @@ class TimedProgram:
             names["run"] = _timed_run(names["run"], library, self._kernels, self._times)
         for name, shown in self._operators.items():
             names[name] = _timed_call(names[name], shown, self._times)
-        text = zlib.decompress(self._text).decode().replace(ASKS_PROFILER, "")
-        return define(FUNCTIONS.split(text)[1:], "<braze launch program>", names)
+        names["profiler"] = _NEVER
+        return self._define(names)
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
 @final
-class _Always:
-    """In the place of PyTorch's module."""
+class _Answer:
+    """In the place of PyTorch's module: whether a profiler is at work."""
 
-    _is_profiler_enabled = True
+    __slots__ = ("_is_profiler_enabled",)
+
+    def __init__(self, is_enabled: bool) -> None:
+        self._is_profiler_enabled = is_enabled
 
 
-_ALWAYS = _Always()
+_ALWAYS, _NEVER = _Answer(True), _Answer(False)
 
 
 @final

@@ -185,7 +185,7 @@ class Linked:
             "reinterpret": _reinterpret,
         }
         if times is not None:
-            names |= _timed(program, names["profiled"], self._packed, kernels, times)
+            names |= _timed(program, names["profiled"], kernels, times)
         self._call: _LaunchCall = program.define(names)
         PROGRAMS.add(self._call)
 
@@ -304,13 +304,12 @@ def frames_of(
 def _timed(
     program: LaunchProgram,
     profiled: ProfiledProgram,
-    text: bytes,
     kernels: Sequence[Sequence[ProfiledKernel]],
     times: KernelTimes,
 ) -> dict[str, object]:
     """The names by which a program is timed."""
     calls = {n: str(m.op) for n, m in program.meanings.items() if isinstance(m, NamedOperator)}
-    return TimedProgram(times, profiled, text, kernels, calls).names()
+    return TimedProgram(times, profiled, program.define, kernels, calls).names()
 
 
 class _Held(int):
