@@ -417,7 +417,7 @@ class Interpreter:
         request.natively = calls_itself and self.loops == 1
         return request
 
-    def finish_frame(self, value: Any) -> bool:
+    def finish_frame(self, value: object) -> bool:
         """Leave the top frame with a result: to the frame below, or out of its loop."""
         frame = self.frames.pop()
         self.returned = value

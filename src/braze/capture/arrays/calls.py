@@ -179,7 +179,7 @@ MAKING = frozenset(
 )
 
 
-def _like(value: object) -> Any:
+def _like(value: object) -> object:
     return value.like if type(value) is FakeArray else value
 
 

@@ -98,7 +98,10 @@ def _register_scalars() -> None:
 
         @answers(cls)
         def make(
-            interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type = cls
+            interpreter: Interpreter,
+            args: tuple[object, ...],
+            kwargs: dict[str, object],
+            cls: type = cls,
         ) -> object:
             if len(args) == 1 and not kwargs and type(args[0]) is FakeArray:
                 return interpreter.arrays.call.converted(cls, args[0])
@@ -114,7 +117,10 @@ def _register_types() -> None:
 
         @answers(cls)
         def make(
-            interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any], cls: Any = cls
+            interpreter: Interpreter,
+            args: tuple[object, ...],
+            kwargs: dict[str, object],
+            cls: Any = cls,
         ) -> object:
             plain = [_names_dtype(value) for value in args]
             if kwargs or len(args) != 1 or not all(plain):

@@ -75,7 +75,7 @@ def _number(name: str, cls: type) -> Callable[..., Any]:
 
 
 def _refused(name: str) -> Callable[..., Any]:
-    def call(self: FakeArray, *args: object, **kwargs: object) -> Any:
+    def call(self: FakeArray, *args: object, **kwargs: object) -> object:
         raise refusal(f"{type(self.like).__name__}.{name}")
 
     return _own(call, name)

@@ -24,7 +24,7 @@ class Callback:
     is_tested: native code asks for the truth of what it gives, which is interpreted, too.
     """
 
-    def __init__(self, interpreter: Interpreter, function: Any, is_tested: bool = False) -> None:
+    def __init__(self, interpreter: Interpreter, function: object, is_tested: bool = False) -> None:
         self._interpreter = interpreter
         self._is_tested = is_tested
         self.function = function

@@ -42,7 +42,7 @@ class Transformed:
     which holds a trace. made_at: the step of the outermost loop that made it.
     """
 
-    def __init__(self, interpreter: Interpreter, function: Any, made_by: Any) -> None:
+    def __init__(self, interpreter: Interpreter, function: object, made_by: Any) -> None:
         self.function = function
         self.made_by = made_by
         self.made_at = interpreter.outer_step
@@ -52,7 +52,7 @@ class Transformed:
 class Whole:
     """A callable that the program takes into the graph as it is."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: object) -> None:
         self.function = function
 
 
@@ -72,7 +72,7 @@ class CompiledHere:
 
 def _transform(transform: Any) -> Callable[..., object]:
     def make(
-        interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Transformed:
         function, *rest = args
         made = interpreter.native(transform, Callback(interpreter, function), *rest, **kwargs)

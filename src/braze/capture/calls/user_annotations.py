@@ -69,7 +69,7 @@ class Redirect:
 
     __slots__ = ("args", "function")
 
-    def __init__(self, function: Any, args: tuple[object, ...]) -> None:
+    def __init__(self, function: object, args: tuple[object, ...]) -> None:
         self.function = function
         self.args = args
 

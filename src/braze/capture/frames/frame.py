@@ -59,7 +59,7 @@ class Frame:
     )
 
     def __init__(
-        self, code: types.CodeType, space: dict[str, Any], steps: tuple[Step, ...], function: Any
+        self, code: types.CodeType, space: dict[str, Any], steps: tuple[Step, ...], function: object
     ) -> None:
         self.code = code
         self.globals = space

@@ -64,7 +64,7 @@ class InlinedGenerator:
     def __next__(self) -> object:
         return handed_over(self._interpreter.reader, self.send(None))
 
-    def send(self, value: Any, /) -> object:
+    def send(self, value: object, /) -> object:
         """Resume with a value; StopIteration with the result when the frame returns."""
         self._check_idle()
         if self.finished:

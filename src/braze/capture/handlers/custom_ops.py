@@ -85,7 +85,7 @@ def call_operator(
 _LACKS_FAKE = ("There was no fake impl registered", "(as opposed to FakeTensors)")
 
 
-def _check_attributes(interpreter: Interpreter, function: Any, values: list[Any]) -> None:
+def _check_attributes(interpreter: Interpreter, function: object, values: list[object]) -> None:
     """Break where a tensor has an attribute that the frame set, which an operator's Python code may
     read: that runs with the graph, whose tensors have none yet."""
     for value in values:

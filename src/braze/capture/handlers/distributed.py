@@ -54,7 +54,9 @@ def communicating_functions() -> dict[object, str]:
 
 
 def _communicates(name: str) -> Callable[..., object]:
-    def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def stop(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         raise BreakRequested("communication", f"torch.distributed.{name}()")
 
     return stop

@@ -129,7 +129,9 @@ for _function in (
 def _manager(cls: type) -> Callable[..., object]:
     """Context managers of torch's ambient state run for real; capture restores it at the end."""
 
-    def make(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def make(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         return interpreter.native(cls, *args, **kwargs)
 
     return make
@@ -180,7 +182,9 @@ for _method in (torch.device.__enter__, torch.device.__exit__):
 
 
 def _not_in_a_graph(what: str) -> Callable[..., object]:
-    def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def stop(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         raise BreakRequested("global-state", what)
 
     return stop

@@ -158,7 +158,7 @@ _DESCRIPTORS = frozenset(
 )
 
 
-def load_method(interpreter: Interpreter, owner: Any, name: str) -> tuple[object, object]:
+def load_method(interpreter: Interpreter, owner: object, name: str) -> tuple[object, object]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     guard_context = interpreter.guard_context

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def guard_written_inputs(
-    guard_context: GuardContext, graph: Graph, given: Sequence[tuple[TracedTensor, Any]]
+    guard_context: GuardContext, graph: Graph, given: Sequence[tuple[TracedTensor, object]]
 ) -> str | None:
     """Guard that the inputs of a graph with write-backs have no elements in common with those that
     it writes to.

@@ -23,7 +23,7 @@ def wrap_slice(guard_context: GuardContext, value: slice, source: Source) -> sli
 
 
 def wrap_changing(
-    guard_context: GuardContext, value: tuple[Any, ...], source: Source
+    guard_context: GuardContext, value: tuple[object, ...], source: Source
 ) -> tuple[object, ...] | None:
     """A tuple of numbers of which some changed between compiles (an optimizer's `betas` under a
     schedule of momentum, a `torch.Size` that is kept over a graph break), item by item; None for
@@ -64,7 +64,7 @@ def is_numpys_float(cls: type) -> bool:
 _HEAP_TYPE = 1 << 9
 
 
-def wrap_by_value(guard_context: GuardContext, value: Any, source: Source) -> object:
+def wrap_by_value(guard_context: GuardContext, value: object, source: Source) -> object:
     """Take in something immutable, of which each call may bring another equal one."""
     guard_context.guard(source, GuardKind.EQUALS_MATCH, value)
     guard_context.constants.setdefault(id(value), (value, source))

@@ -26,7 +26,7 @@ _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 _READ_ELSEWHERE = {"_is_param", "_is_buffer"} | (set(dir(TracedTensor)) - _TENSOR_NAMES)
 
 
-def load_own_attribute(interpreter: Interpreter, tensor: Any, name: str) -> object:
+def load_own_attribute(interpreter: Interpreter, tensor: object, name: str) -> object:
     """`tensor.name`, of which the class knows nothing, or which hides its class's."""
     found = _own_entry(interpreter, tensor, name)
     if found is not ABSENT:
@@ -85,7 +85,7 @@ def dict_of_tensor(interpreter: Interpreter, tensor: Any) -> dict[str, object]:
     return found
 
 
-def computed_attributes(tensor: Any) -> dict[str, object]:
+def computed_attributes(tensor: object) -> dict[str, object]:
     """The attributes that the program gave to a computed tensor; parameters made in the frame are
     marked as such in their fake tensors."""
     return {name: value for name, value in vars(tensor).items() if name != "_is_param"}
@@ -99,7 +99,7 @@ def was_given_attributes(interpreter: Interpreter, tensor: Any) -> bool:
     return id(real.__dict__) in interpreter.side_effects.touched
 
 
-def has_attributes(interpreter: Interpreter, tensor: Any) -> bool:
+def has_attributes(interpreter: Interpreter, tensor: object) -> bool:
     """Whether a tensor has any."""
     if id(tensor) not in interpreter.guard_context.known:
         return bool(computed_attributes(tensor))
@@ -154,6 +154,6 @@ def _written_dict(interpreter: Interpreter, tensor: Any, name: str, what: str) -
     return vars(tensor)
 
 
-def _missing(interpreter: Interpreter, tensor: Any, name: str) -> ProgramRaised:
+def _missing(interpreter: Interpreter, tensor: object, name: str) -> ProgramRaised:
     cls = interpreter.guard_context.type_of(tensor)
     return ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))

@@ -197,7 +197,7 @@ class Application:
     operands: values that the recorded call reads or makes: (kind, number) of `Formula.reads`.
     """
 
-    def __init__(self, interpreter: Interpreter, cls: Any, arguments: list[Any]) -> None:
+    def __init__(self, interpreter: Interpreter, cls: Any, arguments: list[object]) -> None:
         self.interpreter = interpreter
         self.cls = cls
         self.arguments = arguments

@@ -37,7 +37,9 @@ def _same(value: object) -> object:
 
 
 @answers(private.infer_parameters)
-def infer_sizes(interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+def infer_sizes(
+    interpreter: Interpreter, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> object:
     """The hook that runs before a lazy module's first forward."""
     bound, module, values, *rest = args
     named = rest[0] if rest else kwargs.get("kwargs")

@@ -32,7 +32,9 @@ _ALWAYS = {
 
 
 def _changes(name: str) -> Callable[..., object]:
-    def stop(interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def stop(
+        interpreter: Interpreter, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         raise BreakRequested("module-change", name)
 
     return stop
