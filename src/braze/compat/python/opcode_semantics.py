@@ -97,7 +97,7 @@ def _meaning(*names: str) -> Callable[[Meaning], Meaning]:
     return register
 
 
-def take(stack: list[Any], count: int) -> list[Any]:
+def take(stack: list[object], count: int) -> list[Any]:
     """The topmost `count` values, bottom first, removed from the stack."""
     if not count:
         return []
@@ -379,7 +379,7 @@ def _delete_global(domain: Domain[Given, StackFrame]) -> Handler:
 # --- building ------------------------------------------------------------------------------------
 
 
-def _built(make: Callable[[Iterable[Any]], Any]) -> Meaning:
+def _built(make: Callable[[Iterable[object]], object]) -> Meaning:
     def meaning(domain: Domain[Given, StackFrame]) -> Handler:
         def handler(context: Given, frame: StackFrame, instruction: Instruction) -> None:
             frame.stack.append(make(take(frame.stack, instruction.arg)))

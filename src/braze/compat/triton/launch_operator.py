@@ -226,7 +226,7 @@ def _launcher(launch: LaunchForm) -> Callable[..., None]:
 def _start(
     launch: LaunchForm,
     tensor: Callable[[TensorArgument], torch.Tensor],
-    numbers: Sequence[Any],
+    numbers: Sequence[object],
     grid: Sequence[int],
 ) -> None:
     """Launch the kernel. tensor: gives the tensors, asked in the order of the arguments."""
