@@ -180,7 +180,7 @@ class _Call:
         """A module's copy: its buffers and gradients are written to."""
         return copy.deepcopy(target) if isinstance(target, torch.nn.Module) else target
 
-    def run_itself(self, target: Any) -> list[object]:
+    def run_itself(self, target: object) -> list[object]:
         """The same of the target itself, whose copy would have nothing compiled. A module's
         parameters, buffers and gradients are then as before."""
         if not isinstance(target, torch.nn.Module):
@@ -198,7 +198,7 @@ class _Call:
                     if not torch.equal(tensor, value):
                         tensor.copy_(value)
 
-    def run(self, target: Any, differentiates: bool = True) -> list[Any]:
+    def run(self, target: object, differentiates: bool = True) -> list[Any]:
         """The tensors and numbers that come out, gradients and what is written to among them; or
         the exception. A module runs as a copy."""
         return self._run(self.subject(target), differentiates)

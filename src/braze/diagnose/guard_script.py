@@ -143,7 +143,7 @@ def _calls(wrong: WrongGuard) -> Iterator[tuple[str, str, str]]:
         yield from _constants(_other_value(value) if expected is _ANYTHING else expected, value)
 
 
-def _constants(first: Any, second: Any) -> Iterator[tuple[str, str, str]]:
+def _constants(first: object, second: object) -> Iterator[tuple[str, str, str]]:
     if not _is_constant(first):
         return
     if all(type(value) in (int, float) for value in (first, second)):
@@ -166,7 +166,7 @@ _ANYTHING = object()
 _SAMPLES = {int: "2", float: "2.5", str: "'a'", bool: "True"}
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 

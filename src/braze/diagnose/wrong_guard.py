@@ -88,5 +88,5 @@ def _differ(one: Guard, other: Guard) -> bool:
     return repr(one.expected) != repr(other.expected)
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     return value is None or type(value) is bool
