@@ -116,7 +116,7 @@ def _stance_of_both(torch_set_stance: Callable[..., object]) -> Callable[..., An
     return set_both
 
 
-def _load_of_both(torch_load: Callable[..., Any]) -> Callable[..., Any]:
+def _load_of_both(torch_load: Callable[..., object]) -> Callable[..., Any]:
     """A file that Braze's functions wrote is loaded by Braze, any other one by PyTorch."""
 
     @functools.wraps(torch_load)
