@@ -32,9 +32,9 @@ class Exported(NamedTuple):
 def export_graph(
     module: fx.GraphModule,
     inputs: Sequence[Any],
-    call: tuple[Sequence[str], tuple[Any, ...], dict[str, Any]],
+    call: tuple[Sequence[str], tuple[object, ...], dict[str, object]],
     results: Sequence[torch.Tensor],
-    result: Any,
+    result: object,
 ) -> fx.GraphModule:
     """`module`, which takes `inputs` and gives `results` one by one, as a module that takes what
     was given in one call and gives its `result`.
@@ -69,7 +69,7 @@ def export_graph(
     return fx.GraphModule(root, graph)
 
 
-def _leaf(nodes: dict[int, torch.fx.Node], value: Any) -> Any:
+def _leaf(nodes: dict[int, torch.fx.Node], value: object) -> Any:
     if not _is_tensor(value):
         if type(value) in (int, float, bool, str, type(None), complex):
             return value
