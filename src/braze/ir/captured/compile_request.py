@@ -107,7 +107,7 @@ class FrameValues:
     __slots__ = ("globals", "locals", "stack")
 
     def __init__(
-        self, locals: dict[str, Any], stack: Sequence[Any], globals: dict[str, Any]
+        self, locals: dict[str, Any], stack: Sequence[object], globals: dict[str, Any]
     ) -> None:
         self.locals = locals
         self.stack = stack
