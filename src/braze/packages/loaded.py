@@ -150,7 +150,7 @@ class Method:
             tensors[place] = made[number]
         return result
 
-    def check(self, /, *args: Any, **kwargs: Any) -> None:
+    def check(self, /, *args: object, **kwargs: object) -> None:
         """Raise PackageInputError for arguments that the program is not for."""
         self._chosen(args, kwargs)
 
@@ -172,7 +172,7 @@ class Method:
         return plan, leaves
 
     def _fitting(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[MethodPlan, list[torch.Tensor]]:
         plan, tensors = self._plan, self._state.tensors
         try:

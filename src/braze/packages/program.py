@@ -98,7 +98,7 @@ _LATER = object()
 
 
 def _meaning(
-    program: LaunchProgram, name: str, value: Any, add: AddTensor, write: WriteGraph
+    program: LaunchProgram, name: str, value: object, add: AddTensor, write: WriteGraph
 ) -> list[object]:
     known = program.meanings.get(name)
     if isinstance(known, NamedOperator):

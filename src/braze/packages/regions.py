@@ -26,7 +26,7 @@ WriteGraph: TypeAlias = Callable[[Graph], Mapping[str, Any]]
 ReadGraph: TypeAlias = Callable[[Mapping[str, Any]], Program]
 
 
-def not_yet_compiled(_: Sequence[Any]) -> Sequence[torch.Tensor]:
+def not_yet_compiled(_: Sequence[object]) -> Sequence[torch.Tensor]:
     """Stands for the program of a region's graph, which is compiled where the region is written:
     a pass may leave the region out."""
     raise AssertionError("a graph that is packaged runs nothing")

@@ -39,12 +39,12 @@ class SavedFunction:
         self._method, self._ambient = method, ambient
         self.__signature__ = method.__signature__
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         """The result of the function. Raises PackageInputError for a call that it is not for."""
         self._check_surroundings()
         return self._method(*args, **kwargs)
 
-    def guard_check(self, /, *args: Any, **kwargs: Any) -> bool:
+    def guard_check(self, /, *args: object, **kwargs: object) -> bool:
         """Whether it was compiled for such a call."""
         try:
             self._check_surroundings()
@@ -65,8 +65,8 @@ class SavedFunction:
 def load_compiled_function(
     file: str | os.PathLike[str] | BinaryIO,
     *,
-    f_globals: Mapping[str, Any] | None = None,
-    external_data: Mapping[str, Any] | None = None,
+    f_globals: Mapping[str, object] | None = None,
+    external_data: Mapping[str, object] | None = None,
 ) -> SavedFunction:
     """Load what `save_compiled_function` wrote: a function that runs without its source, without
     tracing, and without a compiler.
@@ -113,7 +113,7 @@ def _archive(file: str | os.PathLike[str] | BinaryIO) -> Archive:
     return read_archive(Path(str(name)), io.BytesIO(content))
 
 
-def _give(package: Package, archive: Archive, given: Mapping[str, Any], grad: bool) -> None:
+def _give(package: Package, archive: Archive, given: Mapping[str, object], grad: bool) -> None:
     """Have a package read the tensors of external data. Raises PackageError where they do not
     fit. grad: the grad mode that its function was compiled in."""
     wanted = archive.head["state"].get("external", [])

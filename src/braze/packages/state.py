@@ -91,7 +91,7 @@ class StateWriter:
 
 
 def state_of(
-    owned: Iterable[Any], external: Mapping[str, Any], *, bound_later: bool
+    owned: Iterable[object], external: Mapping[str, object], *, bound_later: bool
 ) -> StateWriter:
     """What writes the tensors of modules, which it names as their state dicts do.
 
@@ -114,7 +114,7 @@ def state_of(
     return StateWriter(names, saved, bound_later, given)
 
 
-def tensors_of(value: Any) -> list[tuple[str, torch.Tensor]]:
+def tensors_of(value: object) -> list[tuple[str, torch.Tensor]]:
     """The tensors of a module, by name; a tensor itself has none. Raises UserError for another
     object."""
     if isinstance(value, torch.Tensor):
