@@ -54,8 +54,8 @@ class AotCompiledFunction:
         dispatcher: Dispatcher,
         options: Options,
         backend: Backend,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
     ) -> None:
         """bound: arguments that the function has already. args, kwargs: of the call to compile
         for. Raises GraphBreakError where one graph cannot hold it, UserError where it is not
@@ -72,7 +72,7 @@ class AotCompiledFunction:
             raise UserError(f"aot_compile: {function.__qualname__} is not compiled: {found.reason}")
         self._entry: CacheEntry = found[0]
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         """The result of the function. Raises PackageInputError where a guard does not hold."""
         values = self._values(args, kwargs)
         inputs = self._entry.check(values)
@@ -86,12 +86,12 @@ class AotCompiledFunction:
         given = (*self._bound, *args)
         return self._dispatcher.run(self._entry, inputs, values, self._function, given, kwargs)
 
-    def guard_check(self, /, *args: Any, **kwargs: Any) -> bool:
+    def guard_check(self, /, *args: object, **kwargs: object) -> bool:
         """Whether it was compiled for such a call."""
         return self._entry.check(self._values(args, kwargs)) is not None
 
     def save_compiled_function(
-        self, path: str | os.PathLike[str], external_data: Mapping[str, Any] | None = None
+        self, path: str | os.PathLike[str], external_data: Mapping[str, object] | None = None
     ) -> Path:
         """Write the function to a file that `braze.load_compiled_function` loads in another
         process, without its source, tracing or a compiler. Returns the path.
@@ -130,7 +130,7 @@ class AotCompiledFunction:
     def __repr__(self) -> str:
         return f"<function {self._function.__qualname__}, compiled ahead of time>"
 
-    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> FrameValues:
+    def _values(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> FrameValues:
         """What a call's frame begins with. Raises TypeError as the call does."""
         function, given = self._function, (*self._bound, *args)
         try:
@@ -142,10 +142,10 @@ class AotCompiledFunction:
 
 
 def aot_compile(
-    example: tuple[tuple[Any, ...], Mapping[str, Any]],
+    example: tuple[tuple[object, ...], Mapping[str, object]],
     *,
     function: types.FunctionType,
-    bound: tuple[Any, ...],
+    bound: tuple[object, ...],
     options: Options,
     backend: Backend,
     make_dispatcher: Callable[[], Dispatcher],

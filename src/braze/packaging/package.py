@@ -130,11 +130,11 @@ def package(
 
 
 def package_as_compiled(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    function: object,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: Options,
-    external: Mapping[str, Any],
+    external: Mapping[str, object],
 ) -> tuple[dict[str, object], dict[str, object]]:
     """The head and the members of a package of one call that is compiled as `braze.compile` does:
     in the grad mode of this thread, and with all sizes changing where `dynamic=True`.
