@@ -262,7 +262,7 @@ class _PairRewriter:
             self._pairs[value] = found
         return found
 
-    def _call(self, op: Any, args: Sequence[Any], kind: TensorType, near: Node) -> Value:
+    def _call(self, op: Any, args: Sequence[object], kind: TensorType, near: Node) -> Value:
         made = Value(next(self._numbers), kind)
         self.nodes.append(Node(op, tuple(args), (), (made,), near.origin, near.grad_enabled))
         return made
