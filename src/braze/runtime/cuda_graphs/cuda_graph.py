@@ -185,7 +185,7 @@ class LaunchLog:
     nodes: list[KernelNode] = field(default_factory=list)
     outside: set[int] = field(default_factory=set)
 
-    def launch(self, plan: int, table: int, sizes: int, stream: int, *bound: Any) -> int:
+    def launch(self, plan: int, table: int, sizes: int, stream: int, *bound: object) -> int:
         """As the launcher's; slower."""
         reader = PlanReader(plan, table, sizes, bound)
         if reader.is_misaligned():
@@ -538,7 +538,7 @@ class _Reads:
         return found | {n: int(results[base].storage_offset()) for n, base in same}
 
 
-def _start(value: Any) -> int:
+def _start(value: object) -> int:
     """Where the memory of a tensor begins."""
     return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
 
