@@ -343,7 +343,7 @@ def compiled_with(compiled: object) -> tuple[Options, Backend] | None:
     return (compiler.options, compiler.backend) if isinstance(compiler, FrameCompiler) else None
 
 
-def caches_of(compiled: Any) -> tuple[FrameCache, ...]:
+def caches_of(compiled: object) -> tuple[FrameCache, ...]:
     """What is compiled of a function, method or module; of one that is not compiled nothing."""
     call = _call_of(compiled)
     return () if call is None else call.dispatcher.caches()
