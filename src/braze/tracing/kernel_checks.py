@@ -290,7 +290,7 @@ def _usual(argument: object, floating: torch.dtype) -> object:
     return replace(argument, dtype=floating if is_number else torch.int64)
 
 
-def _raised(op: torch._ops.OpOverload, types: Any, named: Any, fill: Any) -> Exception | None:
+def _raised(op: torch._ops.OpOverload, types: Any, named: Any, fill: object) -> Exception | None:
     try:
         op(*[_made(t, fill) for t in types], **{name: _made(t, fill) for name, t in named})
     except _REFUSALS as error:
@@ -384,8 +384,8 @@ def _span(place: Place) -> tuple[int, int]:
 
 def _ask_in_place(
     op: torch._ops.OpOverload,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
+    args: Sequence[object],
+    kwargs: dict[str, object],
     shared: set[int],
     first: int,
     last: int,

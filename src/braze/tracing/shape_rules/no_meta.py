@@ -135,7 +135,7 @@ def _updated(*lists: Any, **options: object) -> tuple[object, ...]:
 
 
 @rule(aten.fake_quantize_per_tensor_affine_cachemask.default)
-def _fake_quantize(x: Operand, scale: Any, zero_point: Any, low: int, high: int) -> object:
+def _fake_quantize(x: Operand, scale: object, zero_point: Any, low: int, high: int) -> object:
     return _quantized(x) if low <= zero_point <= high and low <= high else NotImplemented
 
 

@@ -47,7 +47,7 @@ def _is_expanded(operand: TensorType) -> bool:
 
 
 def _converted(
-    operands: tuple[Any, ...],
+    operands: tuple[object, ...],
     dtype: torch.dtype,
     layouts: list[tuple[tuple[int | Expr, ...], tuple[int | Expr, ...]]],
 ) -> list[tuple[Any, Any]]:
