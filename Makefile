@@ -130,7 +130,7 @@ gradients: $(READY)/packages
 	BRAZE_ALL_GRADIENTS=1 $(PYTEST) tests/models/test_whole_step.py $(ARGS)
 
 flows: $(READY)/packages
-	$(PIP) ".[flows]"
+	$(PIP) --editable ".[flows]"
 	$(PYTEST) -m "not gpu" tests/models/test_flows.py $(ARGS)
 
 zoo: $(READY)/packages

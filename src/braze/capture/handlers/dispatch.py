@@ -62,6 +62,7 @@ from braze.compat.python.stdlib import DISPATCH_CODE
 from braze.compat.torch.dynamo_interop import (
     SEE_THROUGH_CODES,
     is_compiler_function,
+    is_skipped_by_torch,
     python_of_script,
     region_of_compiler,
     replaced_by_compiler,
@@ -383,7 +384,7 @@ def known_function(interpreter: Interpreter, function: types.FunctionType) -> Kn
         keyword_defaults = function.__kwdefaults__ or {}
     else:
         defaults, keyword_defaults = _known_defaults(guard_context, function)
-    eager = MARKS.of(function) is Mark.DISABLE_FRAME
+    eager = MARKS.of(function) is Mark.DISABLE_FRAME or is_skipped_by_torch(function)
     known = KnownFunction(code, steps_of(code), defaults, keyword_defaults, eager)
     if not fresh and not guard_context.is_by_code(function):
         interpreter.known_calls.functions[function] = known

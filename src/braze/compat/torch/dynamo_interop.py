@@ -277,6 +277,14 @@ def is_torch_constant(function: object) -> bool:
     return type(function) is types.FunctionType and _CONSTANT_MARK in function.__dict__
 
 
+def is_skipped_by_torch(function: object) -> bool:
+    """Whether `torch._dynamo.decorators.skip` marked a function of the program: its own operators
+    run eagerly, and what it calls is compiled."""
+    if type(function) is not types.FunctionType or _DISABLED not in function.__dict__:
+        return False
+    return not (function.__globals__.get("__name__") or "").startswith("torch.")
+
+
 def is_disabled_by_torch(function: object) -> bool:
     """Whether a function is what torch.compiler.disable made."""
     return is_compiler_function(function) and _DISABLED in function.__dict__
