@@ -31,7 +31,9 @@ TOGETHER: dict[str, Callable[[torch.Tensor], Pair]] = {
     "overlapping columns": lambda z: (z[:4, :6], z[:4, 5:11]),
     "equal": lambda z: (z[:4, :6], z[:4, :6]),
     "transposed": lambda z: (z[:4, :6], z[:6, :4].t()),
-    "interleaved ones that meet": lambda z: (z[:4, ::2], z[1:5, 2::2].expand(4, 5)[:, :1]),
+    "interleaved ones that meet": lambda z: (z[:4, ::2], z[1:5, 1::2].as_strided((4, 6), (12, 1))),
+    "the whole": lambda z: (z[4:8, :6], z),
+    "rows and a part": lambda z: (z[:4], z[1:2, :6]),
     "detached ones": lambda z: (z[:4, :6], z[2:6, :6].detach()),
 }
 
@@ -60,6 +62,13 @@ def put(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> Any:
 
 
 def into(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.no_grad():
+        torch.add(b.sum(), 1.0, out=a[0, 0])
+        torch.mul(a, 2.0, out=a)
+    return a.sum() * w + b.sum()
+
+
+def in_turn(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> Any:
     with torch.no_grad():
         torch.add(b, 1.0, out=a)
     return a.sum() * w + b.sum()
@@ -132,9 +141,29 @@ def test_memory_apart_is_one_graph(
 
 
 @pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("backend", ["braze", "aot_eager", "eager"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("write", WRITES, ids=lambda f: f.__name__)
+def test_memory_together_is_one_graph(
+    write: Callable[..., Any], dynamic: bool | None, backend: str, gradients: bool
+) -> None:
+    braze.reset()
+    compiled = braze.compile(
+        write, backend=backend, dynamic=dynamic, fullgraph=True, recompile_limit=9
+    )
+    with torch.set_grad_enabled(gradients):
+        for round_ in range(2):
+            for name, lies in TOGETHER.items():
+                if name != "detached ones":
+                    check(write, compiled, lies, round_)
+    (row,) = braze.status().rows
+    assert row.entries <= len(TOGETHER) - 1
+
+
+@pytest.mark.parametrize("gradients", [True, False])
 @pytest.mark.parametrize("backend", ["braze", "eager"])
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("write", [*WRITES, tracked], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("write", [*WRITES, tracked, in_turn], ids=lambda f: f.__name__)
 def test_memory_that_comes_to_overlap(
     write: Callable[..., Any], dynamic: bool | None, backend: str, gradients: bool
 ) -> None:

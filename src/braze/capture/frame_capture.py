@@ -66,6 +66,7 @@ from braze.capture.frames.control_signals import (
     LoopTooLong,
     ProgramRaised,
     ReadTooEarly,
+    SharedWrite,
     UnrollRequested,
     without_frames,
 )
@@ -135,6 +136,10 @@ from braze.tracing.finalize import FinishedTrace
 from braze.tracing.symbolic.speculative_copies import CopySeen, check_unseen, shares_lazily
 
 MAX_ATTEMPTS = 12
+_CAPTURED_AGAIN = (
+    *(ReadTooEarly, CopySeen, LoopTooLong, SharedWrite, UnrollRequested),
+    LazyModuleCalled,
+)
 
 
 def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
@@ -185,6 +190,8 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         if isinstance(outcome, LoopTooLong):
             request.long_loops.add(outcome.loop)
             continue
+        if isinstance(outcome, SharedWrite):  # which is among `request.shared` now
+            continue
         if isinstance(outcome, UnrollRequested):
             request.refusing.add(outcome.place)
             continue
@@ -231,6 +238,7 @@ def _attempt(
     | ReadTooEarly
     | CopySeen
     | LoopTooLong
+    | SharedWrite
     | UnrollRequested
     | LazyModuleCalled
 ):
@@ -251,7 +259,7 @@ def _attempt(
     except BreakRequested as end:
         end.is_forbidden = interpreter.break_regions[-1]
         return without_frames(end)
-    except (ReadTooEarly, CopySeen, LoopTooLong, UnrollRequested, LazyModuleCalled) as end:
+    except _CAPTURED_AGAIN as end:
         return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))
@@ -401,6 +409,7 @@ def _late_effects(interpreter: Interpreter, writer: Reconstructor) -> Iterator[E
 def _check_left(interpreter: Interpreter) -> bool:
     """CannotRebuild where the frame leaves something open that would be closed, or a hook. Whether
     the graph is called in inference mode."""
+    interpreter.shared_inputs.check_histories()
     check_handles(interpreter)
     check_tensor_hooks(interpreter)
     check_procedures(interpreter)

@@ -44,6 +44,7 @@ from braze.capture.state.reentrant_calls import special_method_raising
 from braze.capture.state.side_effects import SideEffects
 from braze.capture.state.string_escape import settle_read
 from braze.capture.tensors.lazy_conjugates import wrap_lazy
+from braze.capture.tensors.shared_inputs import SharedInputs
 from braze.capture.tensors.symbolic_sizes import DynamicSizes
 from braze.capture.tensors.wrapper_subclasses import intercept
 from braze.capture.training.tensor_hooks import TensorHooks
@@ -154,6 +155,7 @@ class Interpreter:
             self.origin,
             functools.partial(wrap_lazy, self),
         )
+        self.shared_inputs = SharedInputs(self)
         self.side_effects.put = functools.partial(put_member, self)
         self.guard_context.intercepts = functools.partial(intercept, self)
         self.call_with_gradient = functools.partial(call_with_gradient, self)
@@ -252,6 +254,7 @@ class Interpreter:
         self.side_effects.release()
         self.arrays.release()
         self.guard_context.wrap_lazy = refuse_lazy
+        self.shared_inputs.release()
         self.outside_iterators.release()
         # What an attempt knows refers to the interpreter, and it holds what the frame was given:
         # without attributes it ends no cycle, whatever is added above.

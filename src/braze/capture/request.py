@@ -38,6 +38,8 @@ class FrameRequest:
         what it finds.
     refusing: calls of reentrant checkpoints that refuse what is asked of them, and of loops whose
         turns are unrolled, likewise.
+    shared: inputs that have elements in common, one of which is written to, likewise; unshared:
+        those that get a history by it, where the write breaks the graph.
     counted_calls: calls of cached functions that a capture of a whole graph made, by function and
         key, likewise.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
@@ -69,6 +71,8 @@ class FrameRequest:
     keeps_unread: bool = False
     long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
     refusing: set[tuple[types.CodeType, int]] = field(default_factory=set)
+    shared: list[Any] = field(default_factory=list)
+    unshared: list[Any] = field(default_factory=list)
     counted_calls: dict[Any, Any] = field(default_factory=dict)
     puts_off_schedules: bool = True
     copies_freely: bool = True

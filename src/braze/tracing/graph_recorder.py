@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
@@ -67,6 +67,8 @@ class GraphRecorder:
         # What memory held before the first write to it, while somebody asks.
         self.first_values: dict[Place, Value] | None = None
         self.data_writes: list[DataWrite] = []
+        # Told of an input that is written to and has elements in common with another.
+        self.refuse_shared_write: Callable[[Place], None] = lambda base: None
         # `Graph.used_once`.
         self.used_once: set[Value] = set()
         # From which call to which one a region was recorded, whose operators are not the trace's.
@@ -185,6 +187,7 @@ class GraphRecorder:
         same shape and dtype."""
         base = place.base or place
         if base.shares_memory:
+            self.refuse_shared_write(base)
             raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
         if base.value.index < self.fence:
             raise Untraceable("a write to what existed before")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from braze.compat.torch.aten import aten
+from braze.ir.types import TensorType
+from braze.shapes.memory_overlap import Extent, extents_meet
 from braze.tracing.errors import Untraceable
 from braze.tracing.fake_tensor import Place, TracedTensor, is_detached
 from braze.tracing.shape_rules.strides import as_operand, overlaps_itself, shares_elements
@@ -15,6 +18,7 @@ from braze.tracing.shape_rules.strides import as_operand, overlaps_itself, share
 # The views whose elements may share memory where those of what they are made from do not; those of
 # `expand` are found by their strides.
 _OVERLAPPING_VIEWS = frozenset({aten.as_strided.default, aten.unfold.default})
+_COPIES = frozenset({aten.copy_.default, aten.fill_.Tensor})
 # Operators that write one number everywhere, for which the order of elements does not count.
 UNIFORM_WRITES = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 
@@ -50,7 +54,50 @@ def check_apart(written: Sequence[TracedTensor], given: Sequence[TracedTensor]) 
         raise Untraceable("one call writes to and is given tensors that share memory")
 
 
+def check_order(op: object, written: Sequence[TracedTensor], given: Sequence[TracedTensor]) -> None:
+    """Raise Untraceable where a call reads elements that it writes to under another layout: what
+    eager reads there depends on the order of elements, or it refuses."""
+    for target in written:
+        for other in given:
+            if _layout_of(target.place) == _layout_of(other.place):
+                continue  # each element is read before it is written to
+            if not have_common_elements(target.place, other.place):
+                continue
+            if op in _COPIES and _is_one_element(other.place.type):
+                continue  # which is overwritten by itself
+            raise Untraceable("one call writes to and reads elements that inputs share")
+
+
+def have_common_elements(one: Place, other: Place) -> bool:
+    """Whether two places have elements in common, or may have."""
+    if (one.base or one) is not (other.base or other):
+        return False
+    first, second = _extent_of(one), _extent_of(other)
+    return first is None or second is None or extents_meet(first, second)
+
+
 # --- private ---------------------------------------------------------------------------------
+
+
+def _layout_of(place: Place) -> tuple[object, ...]:
+    return place.offset, place.type.shape, place.type.stride
+
+
+def _is_one_element(kind: TensorType) -> bool:
+    return all(size == 1 or step == 0 for size, step in zip(kind.shape, kind.stride))
+
+
+def _extent_of(place: Place) -> Extent | None:
+    """The memory of a place in its base's, in elements; None where sizes are symbols."""
+    numbers = (place.offset, *place.type.shape, *place.type.stride)
+    if not all(type(number) is int for number in numbers):
+        return None
+    dimensions: Any = tuple(zip(place.type.shape, place.type.stride))
+    start: Any = place.offset
+    if 0 in place.type.shape:
+        return Extent(0, start, start, 1, ())
+    last = sum((size - 1) * step for size, step in dimensions)
+    return Extent(0, start, start + last + 1, 1, dimensions)
 
 
 def _is_whole_view(place: Place) -> bool:

@@ -15,6 +15,7 @@ from braze.ir.types import MASKS, TensorType
 from braze.tracing.as_strided import strided_scatter
 from braze.tracing.errors import DataDependent, Untraceable
 from braze.tracing.fake_tensor import Place, Step, TracedTensor, new_fake
+from braze.tracing.mutation_checks import have_common_elements
 from braze.tracing.shape_rules.strides import contiguous_stride, is_contiguous, tensor_type
 from braze.tracing.shape_rules.views import piece_count
 from braze.tracing.symbolic.size_constants import known_size
@@ -205,6 +206,9 @@ def _batch_norm(
             (image, weight, bias, training, momentum, epsilon),
             {},
         ) + _reserve(tracer, op, image)
+    places = tracer.fake_of(mean).place, tracer.fake_of(variance).place
+    if have_common_elements(*places):
+        raise Untraceable("batch_norm writes both statistics to one memory")
     *results, new_mean, new_variance = tracer.call(
         aten._native_batch_norm_legit_functional.default, args, {}
     )

@@ -40,7 +40,13 @@ from braze.tracing.finalize import FinishedTrace, finish_trace, writes_of
 from braze.tracing.graph_inputs import Layout, check_traceable, input_type, wrap_input
 from braze.tracing.graph_recorder import GraphRecorder
 from braze.tracing.kernel_checks import check_arguments
-from braze.tracing.mutation_checks import UNIFORM_WRITES, check_apart, check_write, is_view_outside
+from braze.tracing.mutation_checks import (
+    UNIFORM_WRITES,
+    check_apart,
+    check_order,
+    check_write,
+    is_view_outside,
+)
 from braze.tracing.op_schema import OperatorKind, OpFacts, describe_op
 from braze.tracing.scalar_overflow import check_numbers
 from braze.tracing.shape_rules.argument_types import (
@@ -101,7 +107,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.intercept: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
         self.leaf_reads: list[int] = []
         self.touched: dict[int, TracedTensor] | None = None
-        self.has_numbers = self.checks_unread = self.has_lazy = False
+        self.has_numbers = self.checks_unread = self.has_lazy = self.has_shared = False
         self.computes_lazy, self.acts = True, False
         self.new_lazy: list[tuple[Place, Place]] = []
         self.gives_numbers = self.gives_integers = self.gives_sizes = False
@@ -110,6 +116,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self._by_identity: dict[int, TracedTensor] = {}
         self._real_by_fake: dict[int, torch.Tensor] = {}
         self._memory: dict[int, list[tuple[Place, Extent]]] = {}
+        self._meeting: dict[Place, list[Place]] = {}
         self._handlers: dict[Any, tuple[Any, Any, OpFacts]] = {}
 
     @classmethod
@@ -143,12 +150,27 @@ class Tracer(dispatch.TorchDispatchMode):
         """A fake tensor for a graph input of which only the type is known."""
         return self._add_input(None, type, 0)
 
+    def add_shared_input(self, fake: TracedTensor, real: torch.Tensor) -> None:
+        """Let a view of an input stand for a real tensor, of several that share its memory."""
+        self.has_shared = True
+        self.add_lazy_input(fake, real)
+
     def add_lazy_input(self, fake: TracedTensor, real: torch.Tensor) -> None:
         """Let a fake tensor that was computed of an input stand for a real tensor that shares its
         memory, lazily conjugated or negated."""
         self.new_lazy.clear()
         self._by_identity[id(real)] = fake
         self._real_by_fake[id(fake)] = real
+
+    def inputs_that_meet(self, place: Place) -> list[torch.Tensor]:
+        """The real tensor of an input, and those of inputs that have elements in common with it, or
+        with one of them, in the order in which they became inputs."""
+        found, pending = {place}, [place]
+        for each in pending:
+            new = [other for other in self._meeting.get(each, ()) if other not in found]
+            found.update(new)
+            pending += new
+        return [self.inputs[n][1] for n in sorted(each.input_index for each in found)]
 
     def add_constant(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake tensor for captured data, which must never change."""
@@ -294,6 +316,9 @@ class Tracer(dispatch.TorchDispatchMode):
             check_numbers(self, facts, args, kwargs)
         if facts.is_asked:
             check_arguments(self, facts, args, kwargs)
+        if self.has_shared and facts.written:
+            written = _tensors_in(_written_arguments(facts, args, kwargs))
+            check_order(op, [*written], [*_tensors_in(args), *_tensors_in(kwargs.values())])
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
@@ -477,7 +502,10 @@ class Tracer(dispatch.TorchDispatchMode):
         neighbours = self._memory.setdefault(storage_identity(real), [])
         for other, its_extent in neighbours:
             if extents_meet(extent, its_extent):
+                self._meeting.setdefault(other, []).append(place)
+                self._meeting.setdefault(place, []).append(other)
                 if other.version:
+                    self.recorder.refuse_shared_write(place)
                     raise Untraceable("an input whose memory was written to through another input")
                 other.shares_memory = place.shares_memory = True
         neighbours.append((place, extent))

@@ -213,7 +213,7 @@ x, w, i, c = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.tensor([1, 
 tracer = Tracer()
 with tracer:
     x, w, i, c = map(tracer.add_input, (x, w.requires_grad_(), i, c))
-    y = F.max_pool2d(F.batch_norm(F.conv2d(x, w), c, c, training=True).relu_(), 2).mean((2, 3))
+    y = F.max_pool2d(F.batch_norm(F.conv2d(x, w), c, c * 2, training=True).relu_(), 2).mean((2, 3))
     y = F.layer_norm(F.gelu(F.dropout(y)), (4,), c, c) + F.embedding(i, w[:, :, 0, 0].t())
     q = y.view(2, 1, 1, 4)
     y = F.scaled_dot_product_attention(q, q, q).reshape(2, 4)

@@ -94,6 +94,11 @@ class LoopTooLong(BaseException):
 
 
 @final
+class SharedWrite(BaseException):
+    """The program writes to an input that has elements in common with another."""
+
+
+@final
 class UnrollRequested(BaseException):
     """The function of a loop does more than compute; place: the code that calls the loop's
     operator, and the index of the call's step."""

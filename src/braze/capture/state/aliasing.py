@@ -17,6 +17,7 @@ from braze.ir.captured.source import (
     AttributeSource,
     ObjectSource,
     PlainMemorySource,
+    SharedMemorySource,
     Source,
 )
 from braze.ir.graphs.graph import Graph
@@ -123,7 +124,7 @@ def guard_distinct(guard_context: GuardContext) -> None:
             guard_context.guard(None, GuardKind.DISTINCT, together)
 
 
-_MADE_AT_EACH_READ = frozenset({ArrayMemorySource, PlainMemorySource})
+_MADE_AT_EACH_READ = frozenset({ArrayMemorySource, PlainMemorySource, SharedMemorySource})
 # Programs do not get at cells; methods are made when they are read; a number that may change is
 # guarded by its class alone.
 _NOT_ASKED = frozenset(

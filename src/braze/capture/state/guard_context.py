@@ -237,6 +237,9 @@ class GuardContext:
         self.arrays: Any = None
         self.intercepts: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
         self.wrap_lazy: Callable[[torch.Tensor, Source, Any], Any] = refuse_lazy
+        # Whether a tensor is one of several that share memory, and what makes its fake tensor.
+        self.is_shared: Callable[[torch.Tensor], bool] = lambda real: False
+        self.wrap_shared: Callable[[torch.Tensor], Any] = lambda real: None
 
     def release(self) -> None:
         """Empty the tables."""
@@ -546,7 +549,8 @@ class GuardContext:
         if cls is not torch.Tensor and cls is not torch.nn.Parameter:
             self._check_metadata(real, source)
         check_strided(real, source)
-        layout = self.sizes.layout(real, source)
+        is_shared = self.is_shared(real)
+        layout = None if is_shared else self.sizes.layout(real, source)
         try:
             facts = tensor_facts(real, layout)
         except RuntimeError as problem:  # a view whose base was written to as autograd forbids
@@ -554,8 +558,11 @@ class GuardContext:
         same = (id(cls), *[getattr(facts, name) for name in COMPARED])
         facts = self._facts.setdefault(same, facts)  # of a parameter and its optimizer's state
         self.guard(source, GuardKind.TENSOR_MATCH, facts)
+        self.known[id(real)] = (real, source)
         try:
-            if real.is_conj() or real.is_neg():
+            if is_shared:
+                fake = self.wrap_shared(real)
+            elif real.is_conj() or real.is_neg():
                 fake = self.wrap_lazy(real, source, layout)
             else:
                 fake = self.tracer.add_input(real, layout=layout)
@@ -563,7 +570,6 @@ class GuardContext:
         except Untraceable as problem:
             raise refused_tensor(real, source, str(problem)) from None
         self.fakes[id(real)] = fake
-        self.known[id(real)] = (real, source)
         self.known[id(fake)] = (fake, source)
         self.give_class(fake, cls)
         return fake

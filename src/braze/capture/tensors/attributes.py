@@ -136,6 +136,9 @@ def _is_of_a_view(interpreter: Interpreter, tensor: Any) -> bool:
     real = interpreter.tracer.owner_of(tensor)
     if real is None:
         return False
+    own = interpreter.tracer.real_of(tensor)
+    if own is not None and own is not real:
+        raise BreakRequested("unsupported-tensor", "whether an input that shares memory is a view")
     ask_view(tensor)
     return bool(real._is_view())
 

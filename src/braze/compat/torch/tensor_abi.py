@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,29 @@ def plain_memory(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.is_conj():
             tensor = tensor.conj()
         return private.negative_view(tensor) if tensor.is_neg() else tensor
+
+
+def shared_memory(
+    tensors: Sequence[torch.Tensor], starts: Sequence[int], length: int
+) -> torch.Tensor:
+    """The memory of several tensors as one of a single dimension, in which they begin at `starts`:
+    a view of the first, which counts writes to any of them. Raises ValueError where they lie
+    otherwise, or are no views of one tensor, so that autograd counts writes to each alone."""
+    first = tensors[0]
+    root, width = _root(first), first.element_size()
+    begin = first.storage_offset() - starts[0]
+    for tensor, start in zip(tensors, starts):
+        distance = (start - starts[0]) * width
+        if _root(tensor) is not root or tensor.data_ptr() - first.data_ptr() != distance:
+            raise ValueError("the tensors lie otherwise in their memory")
+    if root.requires_grad or begin < 0:
+        raise ValueError("the tensors are views of one with gradients")
+    with torch.no_grad():
+        return first.as_strided((length,), (1,), begin)
+
+
+def _root(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor._base is None else tensor._base
 
 
 def implementation_address(tensor: torch.Tensor) -> int:

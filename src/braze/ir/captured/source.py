@@ -263,6 +263,24 @@ class PlainMemorySource:
 
 @final
 @frozen
+class SharedMemorySource:
+    """The memory that several tensors share, as one tensor of a single dimension.
+
+    base: one of them. others: the others. starts: where each begins in that memory, in elements.
+    length: of the memory, in elements.
+    """
+
+    base: Source
+    others: tuple[Source, ...]
+    starts: tuple[int, ...]
+    length: int
+
+    def __str__(self) -> str:
+        return f"memory({', '.join(map(str, (self.base, *self.others)))})"
+
+
+@final
+@frozen
 class StrideSource:
     """`base.stride()[dim]` of a tensor."""
 
@@ -318,6 +336,7 @@ Source: TypeAlias = (
     | NumberSource
     | ArrayMemorySource
     | PlainMemorySource
+    | SharedMemorySource
     | StrideSource
     | ClosureSource
     | FunctionGlobalSource
@@ -328,6 +347,8 @@ def operands_of(source: Source) -> tuple[Source, ...]:
     """The sources that this one reads, its base first; none of a root."""
     if type(source) is DictValueSource:
         return source.base, source.key
+    if type(source) is SharedMemorySource:
+        return source.base, *source.others
     base: Source | None = getattr(source, "base", None)
     return () if base is None else (base,)
 

@@ -23,7 +23,7 @@ import torch
 
 from braze.compat.numpy.interface import tensor_of_array
 from braze.compat.python.iterator_state import iterated_containers, peek
-from braze.compat.torch.tensor_abi import plain_memory
+from braze.compat.torch.tensor_abi import plain_memory, shared_memory
 from braze.ir.captured.compile_request import FrameValues
 from braze.ir.captured.guard import Guard, GuardKind
 from braze.ir.captured.source import (
@@ -46,6 +46,7 @@ from braze.ir.captured.source import (
     PeekSource,
     PlainMemorySource,
     ReferentSource,
+    SharedMemorySource,
     SizeSource,
     Source,
     StackSource,
@@ -359,6 +360,12 @@ def _write_item(writer: SourceWriter, source: ItemSource) -> str:
     return f"{base}[{key}]"
 
 
+def _write_shared_memory(writer: SourceWriter, source: SharedMemorySource) -> str:
+    tensors = "".join(f"{writer.read(each)}, " for each in operands_of(source))
+    function = writer.constant(shared_memory)
+    return f"{function}(({tensors}), {source.starts!r}, {source.length})"
+
+
 def _write_dict_value(writer: SourceWriter, source: DictValueSource) -> str:
     return f"{writer.read_container(source.base)}[{writer.read(source.key)}]"
 
@@ -422,6 +429,10 @@ _ROWS: dict[type, _Row] = {
     PlainMemorySource: _Row(
         lambda w, s: f"{w.constant(plain_memory)}({w.read(s.base)})",
         lambda s, f, b: plain_memory(b),
+    ),
+    SharedMemorySource: _Row(
+        _write_shared_memory,
+        lambda s, f, *tensors: shared_memory(tensors, s.starts, s.length),
     ),
     StrideSource: _Row(
         lambda w, s: f"{w.read(s.base)}.stride()[{s.dim}]",
