@@ -433,8 +433,6 @@ BREAKS = {
     "data_assign_param": ("unsupported-tensor",),
     "inplace_alias_in": ("unsupported-tensor",),
     "out_resize_input": ("unsupported-tensor",),
-    "attr_set_on_tensor": ("unsupported-attribute",),
-    "attr_set_on_new": ("unsupported-attribute",),
     "leaf_inplace_error": ("raises",),
     "version_read": ("unsupported-tensor",),
 }
