@@ -38,7 +38,7 @@ from braze.ir.types import TensorType
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.facts import Facts
 from braze.tracing import DataDependent, Tracer, UnknownTensor, Untraceable
-from braze.tracing.fake_tensor import apart, with_history
+from braze.tracing.fake_tensor import TracedTensor, apart, with_history
 from braze.tracing.graph_recorder import node_of
 from braze.tracing.python_decompositions import TAKES_NUMBERS
 from braze.tracing.regions import trace_region
@@ -137,7 +137,12 @@ class _Replay:
                 [self.values[value] for value in graph.inputs],
             ),
             source=graph,
+            constant=self._constant(),
         )
+
+    def _constant(self) -> frozenset[Value]:
+        fakes = [x for x in self.values.values() if isinstance(x, TracedTensor)]
+        return frozenset([x.place.value for x in fakes if not x.requires_grad])
 
     def _run_node(self, node: Node) -> None:
         self.origin = self.tracer.origin = node.origin

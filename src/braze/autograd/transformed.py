@@ -111,6 +111,7 @@ def training_graphs(graph: Graph, wanted: Sequence[bool], memory_budget: float) 
         node if without.intersection(node.outputs) else replace(node, grad_enabled=True)
         for node in backward.graph.nodes
     ]
+    flows = [output.value not in joint.constant for output in pair.forward.outputs]
     saved = tuple([(isinstance(each, SavedOutput), each.index) for each in pair.saved])
     return TrainingGraphs(
         without_copies(owned(pair.forward)),
@@ -118,7 +119,7 @@ def training_graphs(graph: Graph, wanted: Sequence[bool], memory_budget: float) 
         saved,
         backward.tangents,
         backward.gradients,
-        pair.is_differentiable,
+        (*pair.is_differentiable, *flows[len(pair.is_differentiable) :]),
     )
 
 
@@ -258,13 +259,28 @@ def _runner(graph: Graph, constants: dict[Value, torch.Tensor], tracer: Tracer) 
         for node in graph.nodes:
             tracer.origin = node.origin
             with torch.set_grad_enabled(node.grad_enabled):
-                made = call_node(node, values)
+                made = call_node(_bounded(node), values)
             for value, result in zip(node.outputs, flat_tensors(made) if node.outputs else []):
                 if value is not None:
                     values[value] = result
         return tuple([values[output.value] for output in graph.outputs])
 
     return run
+
+
+def _bounded(node: Node) -> Node:
+    """The node with no end of a slice beyond its dimension, as `x[1:] = y` has it, which PyTorch's
+    rule for batches takes for a size."""
+    if node.op is not aten.slice_scatter.default or len(node.args) < 5:
+        return node
+    target, source, dim, start, end, *step = node.args
+    kind = target.type if type(target) is Value else None
+    if not isinstance(kind, TensorType) or type(dim) is not int or type(end) is not int:
+        return node
+    size = kind.shape[dim]
+    if type(size) is not int or end <= size:
+        return node
+    return replace(node, args=(target, source, dim, start, size, *step))
 
 
 def _plain(value: Value) -> TensorType:

@@ -548,3 +548,26 @@ def test_once_differentiable_gradient_has_eagers_history(scaled: bool) -> None:
     expected = ending(program)
     assert (expected[1] is scaled and "differentia" in expected[2]) or "does not" in expected[2]
     assert ending(braze.compile(program, fullgraph=True)) == expected
+
+
+def test_a_backward_that_is_differentiable_once_is_not_differentiated_twice() -> None:
+    class Exponential(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x.exp())
+            return x.exp()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = gradients[0] * ctx.saved_tensors[0]
+            return made
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = Exponential.apply(x)  # type: ignore[no-untyped-call]
+        (gradient,) = torch.autograd.grad(made.pow(2).sum(), x, create_graph=True)
+        return (gradient * x).sum()
+
+    loss = braze.compile(function)(torch.ones(3, requires_grad=True))
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        loss.backward()

@@ -259,6 +259,9 @@ class Application:
 
     def backward(self, call: Callable[..., object], gradients: Sequence[object]) -> tuple[Any, ...]:
         """The program's backward, by `call`: a gradient for each argument of the forward."""
+        creates = torch.is_grad_enabled() and any(_needs_gradient(g) for g in gradients)
+        if creates and self._is_differentiable_once():
+            raise self.refused("its backward is differentiable once, and create_graph=True")
         # Of a node that saves nothing, eager lets a second backward through.
         self.context.saved_tensors = self.node.saved_tensors if self.saved else ()
         return self._call_backward(call, gradients)
@@ -277,6 +280,9 @@ class Application:
         guard_context = self.interpreter.guard_context
         methods = [_found(guard_context, self.cls, name) for name in BACKWARD_NAMES]
         return next((m for m in methods if m not in PLAIN_BACKWARD), methods[0])
+
+    def _is_differentiable_once(self) -> bool:
+        return getattr(self._method(), "__code__", None) is ONCE_DIFFERENTIABLE
 
     # --- the node of the graph
 
@@ -343,7 +349,7 @@ class Application:
         op, args, kwargs, results, origin, grad = calls[self.call]
         outside = _Outside(self.interpreter.tracer.recorder)
         formulas = tuple([self._formula(given, outside) for given in self._choices(len(results))])
-        once = getattr(self._method(), "__code__", None) is ONCE_DIFFERENTIABLE
+        once = self._is_differentiable_once()
         op = CustomGradient(op.name, formulas, self.context._said_materialize, once)
         given = (*args[:2], tuple(outside.captured), tuple(outside.sizes))
         calls[self.call] = (op, given, kwargs, results, origin, grad)

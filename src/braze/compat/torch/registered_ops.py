@@ -57,18 +57,21 @@ class _WithData(AutogradFunction):
     saves_nothing = True
 
     @staticmethod
-    def forward(ctx: object, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        with private.below_autograd():
+    def forward(
+        ctx: object, history: torch.Tensor, data: torch.Tensor, grad_enabled: bool
+    ) -> torch.Tensor:
+        with private.below_autograd(), torch.set_grad_enabled(grad_enabled):
             made: torch.Tensor = _OURS.with_data.default(history, data)
             return made
 
     @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return gradient, None, None
 
 
 def _autograd(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = _WithData.apply(history, data)
+    # A trace notes under which mode the program calls it, not what autograd sets in a function.
+    made: torch.Tensor = _WithData.apply(history, data, torch.is_grad_enabled())
     return made
 
 
@@ -92,18 +95,20 @@ _LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
 @unseen_by_other_compilers
 class _Overwritten(AutogradFunction):
     @staticmethod
-    def forward(ctx: object, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        with private.below_autograd():
+    def forward(
+        ctx: object, before: torch.Tensor, data: torch.Tensor, grad_enabled: bool
+    ) -> torch.Tensor:
+        with private.below_autograd(), torch.set_grad_enabled(grad_enabled):
             made: torch.Tensor = _OURS.overwritten.default(before, data)
             return made
 
     @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.zeros_like(gradient), gradient
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        return torch.zeros_like(gradient), gradient, None
 
 
 def _autograd_of_overwritten(before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = _Overwritten.apply(before, data)
+    made: torch.Tensor = _Overwritten.apply(before, data, torch.is_grad_enabled())
     return made
 
 

@@ -66,6 +66,7 @@ class JointGraph:
     reached_from: per input of `forward`, the results whose backward comes to it.
     moved: images of the forward that are computed in channels-last layout, and what they were, row
         by row, where the graph was traced.
+    constant: values of the forward through which no gradients flow.
     """
 
     forward: Graph
@@ -82,6 +83,7 @@ class JointGraph:
     reached_from: tuple[frozenset[int], ...] = ()
     moved: tuple[tuple[Value, Value], ...] = ()
     plain: Graph | None = None
+    constant: frozenset[Value] = frozenset()
 
 
 @final

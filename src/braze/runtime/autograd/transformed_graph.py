@@ -194,15 +194,18 @@ class _Unit:
 
     def batch(self, batched: tuple[bool, ...], size: int, randomness: str) -> _Unit | None:
         """By the rule of this name."""
-        return self._by(self.rules.batch, "batch", batched, size, randomness)
+        return self._by(self.rules.batch, self.differentiable, "batch", batched, size, randomness)
 
     def tangents(self, given: tuple[bool, ...]) -> _Unit | None:
         """By the rule of this name."""
-        return self._by(self.rules.tangents, "tangent", given)
+        return self._by(self.rules.tangents, (), "tangent", given)
 
-    def _by(self, rule: Callable[..., Graph], *key: object) -> _Unit | None:
+    def _by(
+        self, rule: Callable[..., Graph], differentiable: tuple[bool, ...], *key: object
+    ) -> _Unit | None:
         def make() -> _Unit:
-            return _Unit(rule(self.graph, *key[1:]), self.rules, trains=self.trains)
+            graph = rule(self.graph, *key[1:])
+            return _Unit(graph, self.rules, differentiable, trains=self.trains)
 
         return self._of(make, *key)
 
