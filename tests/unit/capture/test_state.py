@@ -273,7 +273,9 @@ def test_written_inputs_must_be_distinct():
     kinds = {guard.kind.name for guard in captured.guards}
     assert {"DISTINCT", "STORAGE_OVERLAP"} <= kinds
     base = X.clone()
-    stopped = capture_frame(request_for(f, (base, base.view(2, 3))))
+    together = capture_frame(request_for(f, (base, base.view(2, 3))))
+    assert [type(source).__name__ for source in together.inputs] == ["SharedMemorySource"]
+    stopped = capture_frame(request_for(f, (base, base.detach())))
     reason = stopped if isinstance(stopped, Refused) else stopped.exit.reason
     assert reason.code == "unsupported-tensor"
 
