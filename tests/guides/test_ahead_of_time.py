@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import braze
+from braze.packaging import AotCompiledFunction
 from braze.trace import JOURNAL
 
 SOURCE = Path(braze.__file__).parents[1]
@@ -347,7 +348,7 @@ def test_names_of_torch_mean_braze_when_installed(tmp_path: Path) -> None:
     x, y = torch.randn(3), torch.randn(3)
     with braze.install():
         compiled = torch.compile(example, fullgraph=True).aot_compile(((x, y), {}))
-    assert type(compiled).__module__ == "braze.packaging.ahead"
+    assert isinstance(compiled, AotCompiledFunction)
     compiled.save_compiled_function(tmp_path / "f")
     with open(tmp_path / "f", "rb") as file:
         loaded = torch.compiler.load_compiled_function(file)
