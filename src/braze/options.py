@@ -10,7 +10,6 @@ import functools
 import os
 import tempfile
 import types
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar, final
 
 from braze.environment import PROCESS, Setting, parse_environment
-from braze.errors import BrazeWarning, InvalidOption, unknown_name
+from braze.errors import InvalidOption, unknown_name, warn
 from braze.frozen import frozen
 from braze.locks import make_lock
 
@@ -348,11 +347,7 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
         elif name in _ALWAYS_SO:
             usual, instead = _ALWAYS_SO[name]
             if value != usual:
-                warnings.warn(
-                    f"{name}={value!r} has no counterpart in Braze, and is left out: {instead}.",
-                    BrazeWarning,
-                    stacklevel=3,
-                )
+                warn(f"{name}={value!r} has no counterpart in Braze, and is left out: {instead}.")
         else:
             made[_THEIR_NAMES.get(name, name)] = value
     return made
