@@ -39,9 +39,14 @@ _MODULES = {
 }
 
 
+def prepare() -> None:
+    """What libraries that import torchvision where they find it need before they are imported."""
+    _forbid_downloads()
+    _declare_torchvision_operators()
+
+
 def import_library(name: str) -> ModuleType:
     """torchvision's models, transformers or diffusers. The latter two import torchvision where
     they find it, so its operators are declared first for all three."""
-    _forbid_downloads()
-    _declare_torchvision_operators()
+    prepare()
     return importlib.import_module(_MODULES[name])

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import torch
+from benchmarks import offline
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -26,6 +27,7 @@ LENGTH = 8
 
 def _library(name: str) -> Any:
     """A library, or a skip where it is missing or does not go with this PyTorch."""
+    offline.prepare()
     return pytest.importorskip(name, exc_type=ImportError)
 
 

@@ -1,14 +1,18 @@
-"""Rejects writes that a graph could not repeat as eager does them."""
+"""Rejects writes that a graph could not repeat as eager does them, and makes those without
+gradients."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from braze.compat.torch.aten import aten
+from braze.ir.graphs.graph import Value
 from braze.ir.types import TensorType
 from braze.shapes.memory_overlap import Extent, extents_meet
 from braze.tracing.errors import Untraceable
@@ -19,6 +23,10 @@ from braze.tracing.shape_rules.strides import as_operand, overlaps_itself, share
 # `expand` are found by their strides.
 _OVERLAPPING_VIEWS = frozenset({aten.as_strided.default, aten.unfold.default})
 _COPIES = frozenset({aten.copy_.default, aten.fill_.Tensor})
+# Functional forms without a derivative, of what does not depend on what was there before.
+WITHOUT_DERIVATIVE = frozenset({aten.normal_functional.default})
+# Autograd goes on as if these had written nothing.
+_LOGICAL = re.compile("aten::logical_(and|or|xor|not)_")
 # Operators that write one number everywhere, for which the order of elements does not count.
 UNIFORM_WRITES = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 
@@ -74,6 +82,48 @@ def have_common_elements(one: Place, other: Place) -> bool:
         return False
     first, second = _extent_of(one), _extent_of(other)
     return first is None or second is None or extents_meet(first, second)
+
+
+def check_resized(
+    op: torch._ops.OpOverload, written: Sequence[Any], kinds: Sequence[object]
+) -> None:
+    """Raise Untraceable where `out=` names a tensor of another size, which eager gives it. kinds:
+    the types of what the call returns for it."""
+    arguments = op._schema.arguments
+    writes = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    if not all(a.is_out for a in writes) or len(written) != len(kinds):
+        return
+    for target, kind in zip(written, kinds):
+        if isinstance(kind, TensorType) and kind.shape != target.place.type.shape:
+            raise Untraceable("out= changes the sizes of a tensor")
+
+
+def is_constant(target: Any, value: Value, functional: torch._ops.OpOverload) -> bool:
+    """Whether autograd sees no way from a written tensor's old contents to the new ones, and the
+    functional form has no derivative that says so: comparisons, and what draws random numbers."""
+    assert isinstance(value.type, TensorType)
+    kinds = (target.place.type.dtype, value.type.dtype)
+    counts = [kind.is_floating_point or kind.is_complex for kind in kinds]
+    return functional in WITHOUT_DERIVATIVE or counts == [True, False]
+
+
+def write_constant(
+    mode: AbstractContextManager[object],
+    op: torch._ops.OpOverload,
+    target: Any,
+    source: torch.Tensor,
+    others: Sequence[object],
+) -> None:
+    """Write what does not depend on the target, nor on other operands: the gradients of all of them
+    are zeros, not None. mode: the trace."""
+    if _LOGICAL.match(op._schema.name):
+        raise Untraceable("autograd does not see what a logical operator writes")
+    with mode:
+        for other in others:
+            if isinstance(other, torch.Tensor) and other.requires_grad:
+                never = torch.zeros_like(source, dtype=torch.bool)
+                source = torch.where(never, other, source)
+        target.copy_(source)
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ write-backs and aliases.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,10 +41,14 @@ from braze.tracing.graph_recorder import GraphRecorder
 from braze.tracing.kernel_checks import check_arguments
 from braze.tracing.mutation_checks import (
     UNIFORM_WRITES,
+    WITHOUT_DERIVATIVE,
     check_apart,
     check_order,
+    check_resized,
     check_write,
+    is_constant,
     is_view_outside,
+    write_constant,
 )
 from braze.tracing.op_schema import OperatorKind, OpFacts, describe_op
 from braze.tracing.scalar_overflow import check_numbers
@@ -659,7 +662,7 @@ def _write(
     )
     differentiable = bool((flags | more) & _DIFFERENTIABLE)
     made = infer(facts.functional, tuple(described), types)
-    with torch.set_grad_enabled(grad and facts.functional not in _WITHOUT_DERIVATIVE):
+    with torch.set_grad_enabled(grad and facts.functional not in WITHOUT_DERIVATIVE):
         result = tracer.recorder.emit_typed(facts.functional, values, keywords, made)
     results = result if type(result) is tuple else (result,)
     fresh = len(results) - len(written)
@@ -675,43 +678,11 @@ def _write(
                 tracer.write(one, new, differentiable)
         elif facts.op._schema.arguments[facts.written[0]].is_out:
             _write_out(tracer, target, value, differentiable)
-        elif differentiable and _is_constant(target, value, facts.functional):
-            _write_constant(tracer, facts, target, value, args[1:])
+        elif differentiable and is_constant(target, value, facts.functional):
+            write_constant(tracer, facts.op, target, _wrap(value, None, False), args[1:])
         else:
             tracer.write(target, value, differentiable, facts.op in UNIFORM_WRITES)
     return _results_of_write(facts, written, results[:fresh], differentiable)
-
-
-def _is_constant(target: Any, value: Value, functional: torch._ops.OpOverload) -> bool:
-    """Whether autograd sees no way from a written tensor's old contents to the new ones, and the
-    functional form has no derivative that says so: comparisons, and what draws random numbers."""
-    assert isinstance(value.type, TensorType)
-    kinds = (target.place.type.dtype, value.type.dtype)
-    counts = [kind.is_floating_point or kind.is_complex for kind in kinds]
-    return functional in _WITHOUT_DERIVATIVE or counts == [True, False]
-
-
-_WITHOUT_DERIVATIVE = frozenset({aten.normal_functional.default})
-
-
-# Autograd goes on as if these had written nothing.
-_LOGICAL = re.compile("aten::logical_(and|or|xor|not)_")
-
-
-def _write_constant(
-    tracer: Tracer, facts: OpFacts, target: Any, value: Value, others: Sequence[object]
-) -> None:
-    """Write what does not depend on the target, nor on other operands: the gradients of all of them
-    are zeros, not None."""
-    if _LOGICAL.match(facts.op._schema.name):
-        raise Untraceable("autograd does not see what a logical operator writes")
-    source = _wrap(value, None, False)
-    with tracer:
-        for other in others:
-            if isinstance(other, torch.Tensor) and other.requires_grad:
-                never = torch.zeros_like(source, dtype=torch.bool)
-                source = torch.where(never, other, source)
-        target.copy_(source)
 
 
 def _write_out(tracer: Tracer, target: Any, value: Value, differentiable: bool) -> None:
@@ -762,6 +733,7 @@ def _opaque_write(
     flat = [t for w in written for t in (w if isinstance(w, (list, tuple)) else (w,))]
     flat = [t for t in flat if t is not None]
     check_apart(flat, [*_tensors_in(args), *_tensors_in(kwargs.values())])
+    check_resized(facts.op, flat, [t for t, alias in zip(returned, aliased) if alias])
     results = recorder.emit_typed(
         facts.op, values, keywords, (*fresh_types, *(t.place.type for t in flat))
     )

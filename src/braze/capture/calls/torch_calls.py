@@ -30,7 +30,7 @@ from braze.ir.graphs.graph import Value, values_in
 from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.tracing import DataDependent, UnknownTensor, Untraceable, reads_data
-from braze.tracing.fake_tensor import TracedTensor
+from braze.tracing.fake_tensor import Place, TracedTensor
 from braze.tracing.python_decompositions import IN_PYTHON
 from braze.tracing.symbolic.speculative_copies import CopySeen, check_call, check_lazy, note_inner
 from braze.tracing.symbolic.symbolic_float import SymbolicFloat
@@ -96,11 +96,15 @@ def leaf_call(
     recorder = interpreter.tracer.recorder
     before = recorder.progress
     callers = interpreter.callers.seen_by(function)
+    outs = _outs(kwargs["out"]) if "out" in kwargs else ()
     if facts is None or not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
         result = traced(IN_PYTHON.get(function, function), args, kwargs, callers)
     else:
         with symbolic_dispatch(function):
             result = traced(function, args, kwargs, callers)
+    if any(fake.place is place and writes == _writes_to(fake) for fake, place, writes in outs):
+        # Composed in C++ that writes to memory without an operator that says so.
+        raise BreakRequested("unsupported-tensor", f"{name} writes to out= unseen")
     if interpreter.tracer.new_lazy:
         note_inner(interpreter.tracer.new_lazy, (*args, *kwargs.values()))
     did_nothing = recorder.progress == before
@@ -347,6 +351,14 @@ class TensorNames:
     def release(self) -> None:
         """Let go of the fake tensors."""
         self._names.clear()
+
+
+def _outs(given: object) -> list[tuple[TracedTensor, Place, int]]:
+    """The fake tensors with elements that `out=` names, their places, and how often these have been
+    written to."""
+    each = given if isinstance(given, (tuple, list)) else (given,)
+    fakes = [fake for fake in each if type(fake) is TracedTensor]
+    return [(x, x.place, _writes_to(x)) for x in fakes if 0 not in x.place.type.shape]
 
 
 def _writes_to(fake: Any) -> int:

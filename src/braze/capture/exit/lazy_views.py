@@ -55,6 +55,23 @@ def rebuilt_view(base: torch.Tensor, tracks: bool, *steps: tuple[Any, ...]) -> t
         return base
 
 
+def known_step(step: Step, parent: Place) -> tuple[object, ...]:
+    """The operator of a view and its further arguments. Raises CopySeen where these are no
+    constants, or views by it are refused."""
+    if step.op is aten.slice.Tensor and len(step.args) > 2:
+        dim, start, end, *rest = step.args
+        if type(dim) is int and end is parent.type.shape[dim]:  # up to its end at every size
+            step = Step(step.op, (dim, start, None, *rest), step.kwargs)
+    plain = all(
+        type(argument) in CONSTANTS
+        or (isinstance(argument, (tuple, list)) and all(type(n) is int for n in argument))
+        for argument in step.args
+    )
+    if not plain or step.kwargs or step.op in _OF_NUMBERS:
+        raise CopySeen
+    return (step.op, *step.args)
+
+
 # Views of which a tensor with its bits is refused, or of another kind.
 _OF_NUMBERS = (aten.view_as_real.default, aten.as_strided.default)
 
@@ -76,24 +93,9 @@ def _steps(place: Place) -> tuple[list[tuple[object, ...]], Place]:
     found: list[tuple[Any, ...]] = []
     while True:
         while place.parent is not None and place.step is not None:
-            found.append(_known(place.step, place.parent))
+            found.append(known_step(place.step, place.parent))
             place = place.parent
         if place.lazy_step is None:
             return found[::-1], place
         op, place = place.lazy_step
         found.append((op,))
-
-
-def _known(step: Step, parent: Place) -> tuple[object, ...]:
-    if step.op is aten.slice.Tensor and len(step.args) > 2:
-        dim, start, end, *rest = step.args
-        if type(dim) is int and end is parent.type.shape[dim]:  # up to its end at every size
-            step = Step(step.op, (dim, start, None, *rest), step.kwargs)
-    plain = all(
-        type(argument) in CONSTANTS
-        or (isinstance(argument, (tuple, list)) and all(type(n) is int for n in argument))
-        for argument in step.args
-    )
-    if not plain or step.kwargs or step.op in _OF_NUMBERS:
-        raise CopySeen
-    return (step.op, *step.args)

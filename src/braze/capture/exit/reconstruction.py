@@ -20,6 +20,7 @@ from braze.capture.arrays.reconstruction import array_recipe
 from braze.capture.calls.c_functions import is_plain_key
 from braze.capture.calls.callbacks import Callback
 from braze.capture.calls.functorch import CompiledHere, Transformed, Whole
+from braze.capture.exit.detached_views import detached_view_recipe
 from braze.capture.exit.lazy_views import lazy_recipe
 from braze.capture.frames.control_signals import CannotRebuild
 from braze.capture.frames.frame import Unread
@@ -263,6 +264,9 @@ class Reconstructor:
         lazy = lazy_recipe(self._interpreter, value, self)
         if lazy is not None:
             return lazy
+        view = detached_view_recipe(self._interpreter, value, self)
+        if view is not None:
+            return view
         leaf = leaf_recipe(self._interpreter, value, self)
         if leaf is not None:
             return leaf
