@@ -47,6 +47,7 @@ def cases(device: str, scale: int) -> Mapping[str, Case]:
         "index_add of rows": _rows(device, scale),
         "scatter_add of columns": _columns(device, scale),
         "rotary embedding by complex numbers": _rotary(device, scale),
+        "rotary embedding of even and odd positions": _interleaved(device, scale),
         "sdpa_kernel by a default argument": _sdpa_kernel(device, scale),
         "foreach over 48 small tensors": _foreach(device),
         "spectral convolution, training": _spectral(device),
@@ -193,6 +194,19 @@ def _rotary(device: str, scale: int) -> Case:
         return torch.view_as_real(torch.view_as_complex(q) * by[None, :, None])
 
     return Case(turned, lambda: ((queries, turns), {}))
+
+
+def _interleaved(device: str, scale: int) -> Case:
+    queries = torch.randn(8, 2048 // scale, 32, 128, device=device, dtype=HALF)
+    sines, cosines = (torch.randn(2048 // scale, 64, device=device) for _ in range(2))
+
+    def turned(q: Tensor, sines: Tensor, cosines: Tensor) -> Tensor:
+        even, odd = q[..., 0::2], q[..., 1::2]
+        sin, cos = sines[None, :, None], cosines[None, :, None]
+        parts = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1)
+        return parts.flatten(-2).to(q.dtype)
+
+    return Case(turned, lambda: ((queries, sines, cosines), {}))
 
 
 def _sdpa_kernel(device: str, scale: int) -> Case:
