@@ -219,13 +219,14 @@ def _check_older(interpreter: Interpreter, results: Sequence[Any], asked: Sequen
     """Gradients that are asked for must not flow through a history from before the frame, which may
     lead from an argument that has one to anything that was there already. That argument itself
     may be asked for, where it has no hooks; guarded."""
-    reached = {id(n) for n in history_nodes([r.grad_fn for r in results if r.grad_fn is not None])}
+    nodes = history_nodes([r.grad_fn for r in results if r.grad_fn is not None])
+    reached = set(map(id, nodes))  # which are nodes' own as long as the list holds these
     older = [
         (fake, real)
         for fake, real in interpreter.tracer.inputs
         if real is not None and real.requires_grad and not real.is_leaf
     ]
-    older = [(fake, real) for fake, real in older if not reached.isdisjoint(_ends_of(fake))]
+    older = [(x, real) for x, real in older if any(id(end) in reached for end in _ends_of(x))]
     guard_context = interpreter.guard_context
     for fake, real in older:
         for tensor in asked:
@@ -241,9 +242,9 @@ def _check_older(interpreter: Interpreter, results: Sequence[Any], asked: Sequen
                     guard_context.guard(AttributeSource(source, name), GuardKind.ID_MATCH, value)
 
 
-def _ends_of(fake: Any) -> set[int]:
+def _ends_of(fake: Any) -> list[Any]:
     """The nodes at which the history of an argument ends, as the trace has it."""
-    return {id(node) for node in history_nodes([fake.grad_fn]) if hasattr(node, "variable")}
+    return [node for node in history_nodes([fake.grad_fn]) if hasattr(node, "variable")]
 
 
 def _began_here(interpreter: Interpreter, leaf: Any) -> bool:
