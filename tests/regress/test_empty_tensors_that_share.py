@@ -1,11 +1,11 @@
 """Two empty tensors over one storage, one of them written to: capture took them for apart, and the
 guard for one, so that the call was left to eager as if a guard were unstable."""
 
-import pytest
+import warnings
+
 import torch
 
 import braze
-from braze.errors import BrazeWarning
 from braze.trace import Journal
 
 
@@ -17,7 +17,7 @@ def added(x, y):
 def test_the_guard_agrees_with_capture() -> None:
     for rows in (0, 2):
         whole = torch.zeros(rows, 3)
-        with pytest.warns(BrazeWarning) as warned:
+        with warnings.catch_warnings(record=True) as warned:
             found = braze.compile(added)(whole.detach(), whole)
         assert torch.equal(found, torch.full((rows, 3), 2.0))
         assert not [w for w in warned if "unstable-guard" in str(w.message)]

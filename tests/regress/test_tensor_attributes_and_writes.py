@@ -431,7 +431,6 @@ def torch_where_inplace():
 
 BREAKS = {
     "data_assign_param": ("unsupported-tensor",),
-    "inplace_alias_in": ("unsupported-tensor",),
     "out_resize_input": ("unsupported-tensor",),
     "leaf_inplace_error": ("raises",),
     "version_read": ("unsupported-tensor",),

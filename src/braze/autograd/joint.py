@@ -93,17 +93,19 @@ def trace_joint(
 @dataclass(slots=True)
 class _Replay:
     """One run of a graph on fake tensors; `values` maps its values to them. detached: what its
-    `detach`es gave."""
+    `detach`es gave. constant: results beside others of one operator that have no gradients."""
 
     graph: Graph
     tracer: Tracer
     values: dict[Value, Any]
     origin: Origin
     detached: set[Value]
+    constant: set[Value]
 
     def __init__(self, graph: Graph, tracer: Tracer) -> None:
         self.graph, self.tracer = graph, tracer
         self.values, self.origin, self.detached = {}, UNKNOWN, set()
+        self.constant = set()
 
     def run(self, given: Sequence[bool] | None, casts: Casts) -> JointGraph:
         tracer, graph = self.tracer, self.graph
@@ -137,12 +139,8 @@ class _Replay:
                 [self.values[value] for value in graph.inputs],
             ),
             source=graph,
-            constant=self._constant(),
+            constant=frozenset(self.constant),
         )
-
-    def _constant(self) -> frozenset[Value]:
-        fakes = [x for x in self.values.values() if isinstance(x, TracedTensor)]
-        return frozenset([x.place.value for x in fakes if not x.requires_grad])
 
     def _run_node(self, node: Node) -> None:
         self.origin = self.tracer.origin = node.origin
@@ -167,6 +165,9 @@ class _Replay:
                 once = value in self.graph.used_once and result.requires_grad
                 # A node stands for the write, whose backward leaves nothing to a second one.
                 self.values[value] = with_history(result) if once else result
+        if any(getattr(result, "requires_grad", False) for result in results):
+            plain = [x for x in results if isinstance(x, TracedTensor) and not x.requires_grad]
+            self.constant.update([x.place.value for x in plain])
         self._remember_origin(results, node.origin)
 
     def _remember_origin(self, results: Sequence[Any], origin: Origin) -> None:

@@ -66,7 +66,8 @@ class JointGraph:
     reached_from: per input of `forward`, the results whose backward comes to it.
     moved: images of the forward that are computed in channels-last layout, and what they were, row
         by row, where the graph was traced.
-    constant: values of the forward through which no gradients flow.
+    constant: values of the forward that their operator takes for constants in its gradients, as
+        the statistics of a norm.
     """
 
     forward: Graph
