@@ -102,7 +102,8 @@ def check_checkpoints(
     if not interpreter.checkpoints:
         return
     ends = [tensor for tensor in inputs if type(tensor) is TracedTensor and tensor.requires_grad]
-    below = {id(node) for node in history_nodes(_nodes(results))}
+    nodes = history_nodes(_nodes(results))
+    below = set(map(id, nodes))  # which are nodes' own as long as the list holds these
     for node, step, place in interpreter.checkpoints:
         if id(node) in below and _leads_to(node, ends):
             interpreter.request.refusing.add(place)
