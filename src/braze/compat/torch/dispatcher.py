@@ -141,6 +141,12 @@ def has_python_kernel_for_all(function: object) -> bool:
     return is_given and not private.has_kernel_for_key(function.name(), private.DispatchKey.Meta)
 
 
+def has_meta_kernel(op: torch._ops.OpOverload) -> bool:
+    """Whether PyTorch tells the shapes of an operator's results: of some it does from 2.12 or 2.13
+    on."""
+    return private.has_kernel_for_key(op.name(), private.DispatchKey.Meta)
+
+
 def is_composite(op: torch._ops.OpOverload) -> bool:
     """Whether eager runs the operator as a composition of others. PyTorch has more compositions,
     in Python, which choose other operators (resizing becomes indexing): they do not count."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from braze.compat.torch.aten import aten
+from braze.compat.torch.dispatcher import has_meta_kernel
 from braze.shapes.demands import must_equal
 from braze.tracing.shape_rules.registry import rule
-from braze.tracing.shape_rules.strides import Operand
+from braze.tracing.shape_rules.strides import Operand, contiguous
 
 _PADDING_MASK = 1  # kind of a mask that hides keys, [batch, length]
 
@@ -15,7 +16,10 @@ _PADDING_MASK = 1  # kind of a mask that hides keys, [batch, length]
 @rule(aten._transformer_encoder_layer_fwd.default)
 def _encoder_layer(src: Operand, embed_dim: int, *rest: Any, **options: Any) -> object:
     given = dict(zip(("mask", "mask_type"), rest[16:], strict=False)) | options
-    return _demanded(src, embed_dim, given.get("mask"), given.get("mask_type"))
+    made = _demanded(src, embed_dim, given.get("mask"), given.get("mask_type"))
+    if len(src.shape) == 3 and not has_meta_kernel(aten._transformer_encoder_layer_fwd.default):
+        return contiguous(src.dtype, src.shape, src.device)
+    return made
 
 
 @rule(aten._native_multi_head_attention.default)

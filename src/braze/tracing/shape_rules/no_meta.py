@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from braze.compat.torch.aten import aten
+from braze.compat.torch.dispatcher import has_meta_kernel
 from braze.tracing.errors import Untraceable
 from braze.tracing.shape_rules.registry import rule
 from braze.tracing.shape_rules.strides import (
@@ -60,7 +61,11 @@ def _histogram_of_tensors(image: Operand, bins: Any, **options: object) -> Tenso
     return contiguous(image.dtype, shape, image.device)
 
 
+_GAMMA = aten._standard_gamma.default
+
+
 @rule(
+    *(() if has_meta_kernel(_GAMMA) else (_GAMMA,)),
     aten.binomial.default,
     aten._sample_dirichlet.default,
     aten._standard_gamma_grad.default,
