@@ -88,7 +88,7 @@ LACKS = {
         _as_nobody("resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))"), _new
     ),
     "address space": Lack(
-        "used = int(open('/proc/self/statm').read().split()[0]) * 4096 + (48 << 20); "
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096 + (64 << 20); "
         "resource.setrlimit(resource.RLIMIT_AS, (used, used))",
         _new,
     ),

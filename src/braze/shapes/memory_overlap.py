@@ -64,9 +64,11 @@ def extent_of(tensor: torch.Tensor) -> Extent:
     space = 0 if address else int(storage._cdata)
     if not tensor.numel():
         return Extent(space, start, start, width, ())
-    dimensions = tuple([(n, s * width) for n, s in zip(tensor.shape, tensor.stride())])
-    last = sum([(n - 1) * step for n, step in dimensions])
-    return Extent(space, start, start + last + width, width, dimensions)
+    dimensions, last = [], 0
+    for size, stride in zip(tensor.shape, tensor.stride()):
+        dimensions.append((size, stride * width))
+        last += (size - 1) * stride * width
+    return Extent(space, start, start + last + width, width, tuple(dimensions))
 
 
 def storage_extent(tensor: torch.Tensor) -> Extent:

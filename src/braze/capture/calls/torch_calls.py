@@ -102,7 +102,7 @@ def leaf_call(
     else:
         with symbolic_dispatch(function):
             result = traced(function, args, kwargs, callers)
-    if any(fake.place is place and writes == _writes_to(fake) for fake, place, writes in outs):
+    if outs and any(x.place is place and writes == _writes_to(x) for x, place, writes in outs):
         # Composed in C++ that writes to memory without an operator that says so.
         raise BreakRequested("unsupported-tensor", f"{name} writes to out= unseen")
     if interpreter.tracer.new_lazy:

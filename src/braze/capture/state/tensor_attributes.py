@@ -88,7 +88,8 @@ def dict_of_tensor(interpreter: Interpreter, tensor: Any) -> dict[str, object]:
 def computed_attributes(tensor: object) -> dict[str, object]:
     """The attributes that the program gave to a computed tensor; parameters made in the frame are
     marked as such in their fake tensors."""
-    return {name: value for name, value in vars(tensor).items() if name != "_is_param"}
+    held = vars(tensor)
+    return {name: held[name] for name in held if name != "_is_param"} if held else {}
 
 
 def was_given_attributes(interpreter: Interpreter, tensor: Any) -> bool:
