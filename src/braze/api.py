@@ -386,7 +386,7 @@ def bisect(
     def compile_by(target: Any, backend: Backend) -> Any:
         return _compile_target(target, replace(order, backend=backend))
 
-    def find_wrong(served: Any, fresh: Any) -> WrongGuard | None:
+    def find_wrong(served: object, fresh: object) -> WrongGuard | None:
         return find_wrong_guard(targets.caches_of(served), targets.caches_of(fresh))
 
     def bisector(*args: Any, **kwargs: Any) -> Bisection:

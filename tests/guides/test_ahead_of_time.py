@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ from torch import nn
 import braze
 from braze.packaging import AotCompiledFunction
 from braze.trace import JOURNAL
+from tests.unit.packages.test_packages import python_elsewhere
 
-SOURCE = Path(braze.__file__).parents[1]
 SCALE = 2
 
 
@@ -47,24 +45,8 @@ def compile_ahead(function: Any, *args: Any, dynamic: bool | None = None, **kwar
 
 def in_another_process(folder: Path, script: str) -> str:
     """What a script prints, without a compiler, a cache, or this file."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch, braze\nfrom braze.trace import JOURNAL\n" + script],
-        env={
-            "PATH": str(folder / "nothing"),
-            "PYTHONPATH": str(SOURCE),
-            "BRAZE_CACHE_DIR": str(folder / "cache"),
-            "OMP_NUM_THREADS": "1",
-            "HOME": str(folder),
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    kernels = folder / "cache" / "kernels"
-    assert not kernels.exists() or not [*kernels.iterdir()], "something was built"
-    return done.stdout
+    script = "import torch, braze\nfrom braze.trace import JOURNAL\n" + script
+    return python_elsewhere(["-c", script], folder, folder)
 
 
 # --- in the process that compiles -----------------------------------------------------------------

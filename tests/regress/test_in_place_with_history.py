@@ -77,27 +77,25 @@ def _compare(function: Any, name: str, given: Any) -> None:
     torch.testing.assert_close(found[0], expected[0], equal_nan=True)
 
 
+def _failures(function: Any, names: Sequence[str], given: Any) -> list[str]:
+    failed = []
+    for name in names:
+        try:
+            _compare(function, name, given)
+        except (AssertionError, RuntimeError) as error:
+            failed.append(f"{name}: {error}")
+    return failed
+
+
 @pytest.mark.parametrize("given", _GIVEN)
 @pytest.mark.parametrize("function", [_whole, _part])
 def test_methods(function: Any, given: str) -> None:
-    failed = []
-    for name in _METHODS:
-        try:
-            _compare(function, name, _GIVEN[given])
-        except (AssertionError, RuntimeError) as error:
-            failed.append(f"{name}: {error}")
-    assert not failed
+    assert not _failures(function, _METHODS, _GIVEN[given])
 
 
 @pytest.mark.parametrize("given", _LISTS_GIVEN)
 def test_operators_of_lists(given: str) -> None:
-    failed = []
-    for name in _LISTS:
-        try:
-            _compare(_of_list, name, _LISTS_GIVEN[given])
-        except (AssertionError, RuntimeError) as error:
-            failed.append(f"{name}: {error}")
-    assert not failed
+    assert not _failures(_of_list, _LISTS, _LISTS_GIVEN[given])
 
 
 def test_a_list_is_written_in_one_graph() -> None:

@@ -85,7 +85,7 @@ def have_common_elements(one: Place, other: Place) -> bool:
 
 
 def check_resized(
-    op: torch._ops.OpOverload, written: Sequence[Any], kinds: Sequence[object]
+    op: torch._ops.OpOverload, written: Sequence[TracedTensor], kinds: Sequence[object]
 ) -> None:
     """Raise Untraceable where `out=` names a tensor of another size, which eager gives it. kinds:
     the types of what the call returns for it."""
@@ -98,7 +98,7 @@ def check_resized(
             raise Untraceable("out= changes the sizes of a tensor")
 
 
-def is_constant(target: Any, value: Value, functional: torch._ops.OpOverload) -> bool:
+def is_constant(target: TracedTensor, value: Value, functional: torch._ops.OpOverload) -> bool:
     """Whether autograd sees no way from a written tensor's old contents to the new ones, and the
     functional form has no derivative that says so: comparisons, and what draws random numbers."""
     assert isinstance(value.type, TensorType)
@@ -110,7 +110,7 @@ def is_constant(target: Any, value: Value, functional: torch._ops.OpOverload) ->
 def write_constant(
     mode: AbstractContextManager[object],
     op: torch._ops.OpOverload,
-    target: Any,
+    target: TracedTensor,
     source: torch.Tensor,
     others: Sequence[object],
 ) -> None:

@@ -236,7 +236,7 @@ def _are_real(*tensors: Any) -> bool:
     return all(x.dtype in (torch.float32, torch.float64) for x in tensors)
 
 
-def _as_in_max_pool1d(
+def _as_in_max_pool(
     input: object,
     kernel_size: object,
     stride: object = None,
@@ -247,11 +247,11 @@ def _as_in_max_pool1d(
 ) -> None: ...
 
 
-_MAX_POOL1D = inspect.signature(_as_in_max_pool1d)
+MAX_POOL = inspect.signature(_as_in_max_pool)
 
 
 def _max_pool1d(*args: Any, **kwargs: Any) -> object:
-    asked = _arguments(_MAX_POOL1D, args, kwargs)
+    asked = _arguments(MAX_POOL, args, kwargs)
     if asked is None:
         return functional.max_pool1d(*args, **kwargs)
     x, kernel, stride, padding, dilation, ceil_mode, indices = asked.values()

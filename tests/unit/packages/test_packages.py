@@ -23,6 +23,28 @@ SCRIPT = Path(__file__).parent / "run_package.py"
 SOURCE = Path(braze.__file__).parents[1]
 
 
+def python_elsewhere(arguments: Sequence[str], folder: Path, cwd: Path) -> str:
+    """What another Python prints, without a compiler or a cache, and that it built nothing."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={
+            "PATH": str(folder / "nothing"),
+            "PYTHONPATH": str(SOURCE),
+            "BRAZE_CACHE_DIR": str(folder / "cache"),
+            "OMP_NUM_THREADS": "1",
+            "HOME": str(folder),
+        },
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    kernels = folder / "cache" / "kernels"
+    assert not kernels.exists() or not [*kernels.iterdir()], "something was built"
+    return done.stdout
+
+
 def run_elsewhere(
     folder: Path, packages: dict[str, Path], calls: dict[str, Calls], modules: Sequence[Path] = ()
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
@@ -34,24 +56,9 @@ def run_elsewhere(
     script.write_text(SCRIPT.read_text())
     for module in modules:
         (script.parent / module.name).write_text(module.read_text())
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder / "calls.pt"), str(folder / "results.pt")],
-        env={
-            "PATH": str(folder / "nothing"),
-            "PYTHONPATH": str(SOURCE),
-            "BRAZE_CACHE_DIR": str(folder / "cache"),
-            "OMP_NUM_THREADS": "1",
-            "HOME": str(folder),
-        },
-        cwd=folder / "elsewhere",
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    kernels = folder / "cache" / "kernels"
-    assert not kernels.exists() or not [*kernels.iterdir()], "something was built"
-    return torch.load(folder / "results.pt", weights_only=False), json.loads(done.stdout)
+    arguments = [str(script), str(folder / "calls.pt"), str(folder / "results.pt")]
+    printed = python_elsewhere(arguments, folder, script.parent)
+    return torch.load(folder / "results.pt", weights_only=False), json.loads(printed)
 
 
 def leaves(value: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from braze.capture.calls.handler_registry import answers
 from braze.capture.calls.torch_calls import leaf_call
 from braze.capture.state.guard_context import TENSORS
 from braze.shapes.symbolic import ProgramInt
+from braze.tracing.python_decompositions import MAX_POOL
 
 if TYPE_CHECKING:
     from braze.capture.interpreter import Interpreter
@@ -31,17 +32,6 @@ def _of_average(
     ceil_mode: object = False,
     count_include_pad: object = True,
     divisor_override: object = None,
-) -> None: ...
-
-
-def _of_maximum(
-    input: object,
-    kernel_size: object,
-    stride: object = None,
-    padding: object = 0,
-    dilation: object = 1,
-    ceil_mode: object = False,
-    return_indices: object = False,
 ) -> None: ...
 
 
@@ -59,14 +49,15 @@ def _maximum(interpreter: Interpreter, image: Any, rank: int) -> object:
 
 
 _Pooling = Callable[[Any, Any, int], Any]
+_AVERAGE = inspect.signature(_of_average)
 # By function: its dimensions, its signature, and what it is of a whole image.
-_POOLINGS: dict[Any, tuple[int, Any, _Pooling]] = {
-    torch.avg_pool1d: (1, _of_average, _mean),
-    functional.avg_pool2d: (2, _of_average, _mean),
-    functional.avg_pool3d: (3, _of_average, _mean),
-    functional.max_pool1d: (1, _of_maximum, _maximum),
-    functional.max_pool2d: (2, _of_maximum, _maximum),
-    functional.max_pool3d: (3, _of_maximum, _maximum),
+_POOLINGS: dict[Any, tuple[int, inspect.Signature, _Pooling]] = {
+    torch.avg_pool1d: (1, _AVERAGE, _mean),
+    functional.avg_pool2d: (2, _AVERAGE, _mean),
+    functional.avg_pool3d: (3, _AVERAGE, _mean),
+    functional.max_pool1d: (1, MAX_POOL, _maximum),
+    functional.max_pool2d: (2, MAX_POOL, _maximum),
+    functional.max_pool3d: (3, MAX_POOL, _maximum),
 }
 
 
@@ -88,7 +79,7 @@ def _answer_for(
 
 
 for _function, (_rank, _signature, _whole) in _POOLINGS.items():
-    _answer_for(_function, _rank, inspect.signature(_signature), _whole)
+    _answer_for(_function, _rank, _signature, _whole)
 
 
 def _is_of_whole_image(given: dict[str, Any], rank: int) -> bool:

@@ -23,7 +23,7 @@ from braze.capture.frames.control_signals import SharedWrite
 from braze.compat.torch.ambient_state import call_untraced
 from braze.compat.torch.tensor_abi import shared_memory
 from braze.frozen import frozen
-from braze.ir.captured.source import SharedMemorySource
+from braze.ir.captured.source import SharedMemorySource, Source
 from braze.shapes.memory_overlap import extent_of
 from braze.tracing.fake_tensor import Place
 
@@ -151,7 +151,7 @@ def may_be_views(tensors: Sequence[torch.Tensor]) -> bool:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _lay_out(tensors: tuple[torch.Tensor, ...], sources: Sequence[Any]) -> SharedMemory:
+def _lay_out(tensors: tuple[torch.Tensor, ...], sources: Sequence[Source]) -> SharedMemory:
     extents = [extent_of(tensor) for tensor in tensors]
     width, begin = extents[0].width, min(extent.start for extent in extents)
     starts = tuple([(extent.start - begin) // width for extent in extents])

@@ -215,11 +215,14 @@ def _check_named(interpreter: Interpreter, tensors: Sequence[Any]) -> None:
         raise _needs_history("backward() to what began to need gradients, with an older history,")
 
 
-def _check_older(interpreter: Interpreter, results: Sequence[Any], asked: Sequence[Any]) -> None:
+def _check_older(
+    interpreter: Interpreter, results: Sequence[object], asked: Sequence[object]
+) -> None:
     """Gradients that are asked for must not flow through a history from before the frame, which may
     lead from an argument that has one to anything that was there already. That argument itself
     may be asked for, where it has no hooks; guarded."""
-    nodes = history_nodes([r.grad_fn for r in results if r.grad_fn is not None])
+    roots = [r.grad_fn for r in results if type(r) is TracedTensor and r.grad_fn is not None]
+    nodes = history_nodes(roots)
     reached = set(map(id, nodes))  # which are nodes' own as long as the list holds these
     older = [
         (fake, real)
@@ -230,6 +233,7 @@ def _check_older(interpreter: Interpreter, results: Sequence[Any], asked: Sequen
     guard_context = interpreter.guard_context
     for fake, real in older:
         for tensor in asked:
+            assert type(tensor) is TracedTensor  # `_check_named`
             if tensor is not fake:
                 if interpreter.tracer.real_of(tensor) is not None:
                     raise _needs_history("gradients through a history from before the frame")
@@ -242,7 +246,7 @@ def _check_older(interpreter: Interpreter, results: Sequence[Any], asked: Sequen
                     guard_context.guard(AttributeSource(source, name), GuardKind.ID_MATCH, value)
 
 
-def _ends_of(fake: Any) -> list[Any]:
+def _ends_of(fake: TracedTensor) -> list[Any]:
     """The nodes at which the history of an argument ends, as the trace has it."""
     return [node for node in history_nodes([fake.grad_fn]) if hasattr(node, "variable")]
 
